@@ -1,0 +1,1 @@
+"""Side-by-side measurements against peers, printed as ratios; never a timed test."""

@@ -1,0 +1,36 @@
+"""regard: attention models to train, look into, question and serve.
+
+The names below load what they need when they are first used, so that `import regard` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard import audit as audit
+    from regard.attention import intervene as intervene
+    from regard.attention import record as record
+    from regard.core.errors import UserError as UserError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "UserError": "regard.core.errors",
+    "audit": "regard",
+    "intervene": "regard.attention",
+    "record": "regard.attention",
+}
+__all__ = ["UserError", "__version__", "audit", "intervene", "record"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'regard' has no attribute {name!r}")
+    home = _HOMES[name]
+    return (
+        import_module(f"regard.{name}") if home == "regard" else getattr(import_module(home), name)
+    )
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

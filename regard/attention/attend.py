@@ -1,0 +1,264 @@
+"""score -> mask -> weigh -> read: the one place where attention happens.
+
+>>> import torch
+>>> attend = Attend(ScaledDot(8))
+>>> memory = attend.remember(torch.randn(2, 4, 5, 8), torch.randn(2, 4, 5, 8))
+>>> attend(torch.randn(2, 4, 3, 8), memory).shape
+torch.Size([2, 4, 3, 8])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from regard.attention.mask import Mask, described
+from regard.attention.past import START, Past
+from regard.attention.read import Read, WeightedSum
+from regard.attention.score import ScaledDot as ScaledDot
+from regard.attention.score import Score
+from regard.attention.tape import Call, Heard, Look, Site, edited, heard
+from regard.attention.weigh import Softmax, Weigh
+from regard.core.errors import UserError, fraction
+
+CHUNK_ELEMENTS = 2**21
+"""Weights that are computed again at a time when a fused attention is recorded."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What can be looked at: prepared keys and their values. Nothing of it hides on a module."""
+
+    key: Float[Tensor, "B H K F"]
+    value: Shaped[Tensor, "B H K W"]
+
+    def select(self, rows: Tensor) -> "Memory":
+        """The memory of the chosen batch rows, in that order."""
+        return Memory(self.key.index_select(0, rows), self.value.index_select(0, rows))
+
+
+class Attend(Site):
+    """Ask queries of a memory. What kind of attention it is, its slots say."""
+
+    def __init__(
+        self,
+        score: Score,
+        weigh: Weigh | None = None,
+        read: Read | None = None,
+        *,
+        dropout: float = 0.0,
+        kind: str = "self",
+    ) -> None:
+        super().__init__(kind)
+        self.score = score
+        self.weigh = Softmax() if weigh is None else weigh
+        self.read = WeightedSum() if read is None else read
+        self.dropout = nn.Dropout(fraction("dropout", dropout))
+
+    def remember(self, key: Float[Tensor, "B H K E"], value: Shaped[Tensor, "B H K W"]) -> Memory:
+        """Prepare a source to be looked at; once, however many queries will follow."""
+        if key.dim() != 4 or key.shape[3] != self.score.key_width:
+            raise UserError(
+                f"keys must be [batch, heads, keys, {self.score.key_width}] for "
+                f"{type(self.score).__name__}, not {list(key.shape)}"
+            )
+        if value.dim() != 4 or value.shape[:3] != key.shape[:3]:
+            raise UserError(
+                "values must be [batch, heads, keys, width], alike in the first three: "
+                f"keys are {list(key.shape)}, values {list(value.shape)}"
+            )
+        return Memory(self.score.prepare(key), value)
+
+    def forward(
+        self,
+        query: Float[Tensor, "B H Q E"],
+        memory: Memory,
+        mask: Mask | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q ..."]:
+        """What each query takes home; by a fused kernel where the slots allow one."""
+        self._check(query, memory, mask, past)
+        wanted = heard(self)
+        asked = self._fusable(query)
+        if asked is None or (wanted is not None and wanted.edits):
+            weights = self._weights(query, memory, mask, past, wanted)
+            return self._read(weights, memory.value)
+        if wanted is not None:
+            self._record_fused(asked, memory, mask, past, wanted)
+        return self._fused(asked, memory, mask, past)
+
+    def weights(
+        self,
+        query: Float[Tensor, "B H Q E"],
+        memory: Memory,
+        mask: Mask | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q K"]:
+        """Where each query looks, for models that point or copy rather than read."""
+        self._check(query, memory, mask, past)
+        return self._weights(query, memory, mask, past, heard(self))
+
+    def step(
+        self,
+        query: Float[Tensor, "B H Q E"],
+        memory: Memory,
+        mask: Mask | None = None,
+        past: Past = START,
+    ) -> tuple[Float[Tensor, "B H Q ..."], Past]:
+        """What each query takes home, and the past to give to the next step."""
+        weights = self.weights(query, memory, mask, past)
+        return self._read(weights, memory.value), self.after(query, weights, past)
+
+    def _fusable(self, query: Tensor) -> Tensor | None:
+        """What a fused kernel is asked: for a product score, softmax weights and a summed read."""
+        if self.weigh.temperature is None or not self.read.fusable:
+            return None
+        return self.score.product(query)
+
+    def _fused(self, asked: Tensor, memory: Memory, mask: Mask | None, past: Past) -> Tensor:
+        queries, keys = asked.shape[2], memory.key.shape[2]
+        lowered = (
+            None
+            if mask is None
+            else mask.lower(queries, keys, first=past.first, device=asked.device)
+        )
+        assert self.weigh.temperature is not None
+        return F.scaled_dot_product_attention(
+            asked,
+            memory.key,
+            memory.value,
+            attn_mask=lowered.table if lowered else None,
+            is_causal=lowered.is_causal if lowered else False,
+            dropout_p=self.dropout.p if self.training else 0.0,
+            scale=self.score.scale / self.weigh.temperature,
+            enable_gqa=asked.shape[1] != memory.key.shape[1],
+        )  # [B,H,Q,W]
+
+    def _weights(
+        self, query: Tensor, memory: Memory, mask: Mask | None, past: Past, wanted: Heard | None
+    ) -> Tensor:
+        """The weights written out and recorded; row by row where a row needs the one before."""
+        key = spread(memory.key, query.shape[1])
+        if (self.score.sequential or self.weigh.sequential) and query.shape[2] > 1:
+            rows, now = [], past
+            for row in query.split(1, dim=2):
+                rows.append(self._edited(row, key, mask, now, wanted))
+                now = self.after(row, rows[-1], now)
+            weights = torch.cat(rows, dim=2)
+        else:
+            weights = self._edited(query, key, mask, past, wanted)
+        for tape in wanted.tapes if wanted is not None else ():
+            assert wanted is not None
+            heads = tape.chosen_heads(wanted.name, query.shape[1])
+            chosen = tape.chosen_rows(wanted.name, query.shape[2])
+            kept = taken(taken(weights.detach(), 1, heads), 2, chosen)
+            tape.add(self._call(wanted.name, kept, heads, chosen, past))
+        return weights
+
+    def _edited(
+        self, query: Tensor, key: Tensor, mask: Mask | None, past: Past, wanted: Heard | None
+    ) -> Tensor:
+        """score, mask, weigh, and the edits if there are any."""
+        queries, keys = query.shape[2], key.shape[2]
+        past = past.grown(keys)
+        scores = self.score(query, key, past)  # [B,H,Q,K]
+        allowed = (
+            None
+            if mask is None
+            else mask.table(queries, keys, first=past.first, device=query.device)
+        )
+        weights: Tensor = self.weigh(scores, allowed, query, past)  # [B,H,Q,K]
+        if wanted is None or not wanted.edits:
+            return weights
+        look = Look(site=wanted.name, kind=self.kind, first=past.first, allowed=allowed)
+        return edited(weights, wanted, look)
+
+    def after(self, query: Tensor, weights: Tensor, past: Past) -> Past:
+        """The past of the query that comes after these."""
+        state = self.weigh.advance(query, past)
+        total = weights.sum(2, keepdim=True)
+        before = past.grown(weights.shape[3]).total
+        return replace(
+            past,
+            first=past.first + query.shape[2],
+            weights=weights[:, :, -1:],
+            total=total if before is None else before + total,
+            state=None if state is None else state[:, :, -1:],
+        )
+
+    def _read(self, weights: Tensor, value: Tensor) -> Tensor:
+        out: Tensor = self.read(self.dropout(weights), spread(value, weights.shape[1]))
+        return out
+
+    @torch.no_grad()
+    def _record_fused(
+        self, asked: Tensor, memory: Memory, mask: Mask | None, past: Past, wanted: Heard
+    ) -> None:
+        """Compute again the weights that a tape asks for, and only those, a few rows at a time."""
+        (batch, count, queries, _), keys = asked.shape, memory.key.shape[2]
+        group = count // memory.key.shape[1]
+        for tape in wanted.tapes:
+            heads = tape.chosen_heads(wanted.name, count)
+            rows = tape.chosen_rows(wanted.name, queries)
+            query = taken(taken(asked, 1, heads), 2, rows) * self.score.scale  # [B,N,Q,E]
+            key = taken(memory.key, 1, tuple(head // group for head in heads)).transpose(2, 3)
+            kept = query.new_empty(batch, len(heads), len(rows), keys)  # [B,N,Q,K]
+            tall = max(1, CHUNK_ELEMENTS // max(1, batch * len(heads) * keys))
+            for start in range(0, len(rows), tall):
+                few = slice(start, start + tall)
+                allowed = None
+                if mask is not None:
+                    positions = torch.tensor(rows[few], device=asked.device) + past.first
+                    allowed = mask.rows(positions, keys)
+                    if allowed.shape[1] > 1:
+                        allowed = taken(allowed, 1, heads)
+                kept[:, :, few] = self.weigh(query[:, :, few] @ key, allowed)
+            tape.add(self._call(wanted.name, kept, heads, rows, past))
+
+    def _call(
+        self, site: str, weights: Tensor, heads: Sequence[int], rows: Sequence[int], past: Past
+    ) -> Call:
+        positions = tuple(past.first + row for row in rows)
+        return Call(site=site, kind=self.kind, weights=weights, heads=tuple(heads), rows=positions)
+
+    def _check(self, query: Tensor, memory: Memory, mask: Mask | None, past: Past) -> None:
+        """Refuse shapes that do not fit, before anything broadcasts."""
+        key = memory.key
+        if query.dim() != 4 or query.shape[3] != self.score.width:
+            raise UserError(
+                f"queries must be [batch, heads, queries, {self.score.width}] for "
+                f"{type(self.score).__name__}, not {list(query.shape)}"
+            )
+        if query.shape[0] != key.shape[0]:
+            raise UserError(
+                f"the query has a batch of {query.shape[0]}, the memory one of {key.shape[0]}"
+            )
+        if query.shape[1] % key.shape[1]:
+            raise UserError(
+                f"{query.shape[1]} query heads cannot share {key.shape[1]} key-value heads evenly"
+            )
+        if mask is None:
+            return
+        if not isinstance(mask, Mask):
+            raise UserError(
+                f"mask must be a Mask such as causal() or padding(lengths), not {described(mask)}; "
+                "wrap booleans, True where a query may look, in regard.attention.table(...)"
+            )
+        mask.check(query.shape[0], query.shape[1], past.first + query.shape[2], key.shape[2])
+
+
+def spread(shared: Tensor, heads: int) -> Tensor:
+    """Key-value heads repeated for the query heads that share them: `[B,G,K,E]` to `[B,H,K,E]`."""
+    group = heads // shared.shape[1]
+    return shared if group == 1 else shared.repeat_interleave(group, dim=1)
+
+
+def taken(tensor: Tensor, dim: int, indices: Sequence[int]) -> Tensor:
+    """The chosen entries along one axis: a view where they are neighbours, else a copy."""
+    start, count = indices[0] if indices else 0, len(indices)
+    if tuple(indices) == tuple(range(start, start + count)):
+        return tensor.narrow(dim, start, count)
+    return tensor.index_select(dim, torch.tensor(indices, device=tensor.device))

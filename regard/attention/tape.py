@@ -1,0 +1,330 @@
+"""Record where a model looks, and make it look elsewhere.
+
+    with record(model, sites="decoder.*", heads=[0], rows=[-1]) as tape:
+        model(batch)
+    tape.weights("decoder.3.cross")                       # [B,1,1,K]
+
+    with intervene(model, {"encoder.*": uniform}):
+        model(batch)
+
+Both act at the one place where attention happens, through a context variable: no hooks to leak, no
+argument to thread through models, and safe in a server with threads, since a new thread starts with
+nothing open. Recording changes no output, not in a single bit: a fused kernel stays in use, and
+only the sites, heads and rows that were asked for are computed again beside it.
+
+Under torch.compile both work. While anything is open, compiled models are compiled a second time
+with one graph break per attention, and that version serves all later recordings; when nothing is
+open, nothing is paid. A model compiled with fullgraph=True cannot be broken and says so: record the
+module it was compiled from.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from threading import Lock
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.core.errors import UserError, choose, unknown
+
+KINDS: dict[str, tuple[str, str]] = {
+    "self": ("position", "position"),
+    "cross": ("target", "source"),
+    "memory": ("step", "slot"),
+    "pointer": ("step", "position"),
+    "glimpse": ("step", "patch"),
+    "alignment": ("output", "frame"),
+}
+"""Each kind of attention, with the names of its query and key axes."""
+
+
+class Site(nn.Module):
+    """A module in which attention happens: what `record` and `intervene` find by name."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        choose("kind of attention", kind, KINDS)
+        self.kind = kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What an edit may know of the weights it is given."""
+
+    site: str
+    kind: str
+    first: int
+    """The position of the first query row."""
+    allowed: Bool[Tensor, "#B #H #Q K"] | None
+    """Which keys may be looked at; None is all."""
+
+
+Edit = Callable[[Tensor, Look], Tensor]
+"""Weights [B,H,Q,K] in, weights of the same shape out; edit.py has some ready made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """One attention that happened: the chosen heads and rows of one call of one site."""
+
+    site: str
+    kind: str
+    weights: Float[Tensor, "B N Q K"]
+    """Detached from the graph; on the model's device."""
+    heads: tuple[int, ...]
+    """Which heads of the site these are."""
+    rows: tuple[int, ...]
+    """The positions of these queries in the sequence."""
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """The names of the last two axes of the weights."""
+        return KINDS[self.kind]
+
+
+@dataclass
+class Tape:
+    """What was recorded: for each site the calls it made, in order."""
+
+    known: tuple[str, ...]
+    heads: tuple[int, ...] | None
+    rows: tuple[int, ...] | slice | None
+    calls: dict[str, list[Call]] = field(default_factory=dict)
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites that were heard, in the order of their first call."""
+        return tuple(self.calls)
+
+    def __getitem__(self, site: str) -> list[Call]:
+        if site in self.known and site not in self.calls:
+            raise UserError(
+                f"site {site!r} was listened to but made no call; heard: {', '.join(self.calls)}"
+            )
+        return choose("site", site, self.calls)
+
+    def __iter__(self) -> Iterator[Call]:
+        return (call for calls in self.calls.values() for call in calls)
+
+    def __len__(self) -> int:
+        return sum(len(calls) for calls in self.calls.values())
+
+    def __repr__(self) -> str:
+        heard = ", ".join(f"{site} x {len(calls)}" for site, calls in self.calls.items())
+        return f"Tape({heard or 'nothing yet'})"
+
+    def weights(self, site: str) -> Float[Tensor, "B N Q K"]:
+        """The weights of a site that made one call."""
+        calls = self[site]
+        if len(calls) > 1:
+            raise UserError(
+                f"site {site!r} made {len(calls)} calls: join them, tape.join({site!r}), or take "
+                f"one of them, tape[{site!r}][0].weights"
+            )
+        return calls[0].weights
+
+    def join(self, site: str) -> Float[Tensor, "B N Q K"]:
+        """The calls of a site one under another, as a decoder made them step by step.
+
+        Keys that an earlier step had not seen yet weigh zero in it.
+        """
+        parts = [call.weights for call in self[site]]
+        shapes = {part.shape[:2] for part in parts}
+        if len(shapes) > 1:
+            raise UserError(
+                f"the calls of site {site!r} cannot be joined: their batch and heads differ "
+                f"({', '.join(str(tuple(shape)) for shape in sorted(shapes))})"
+            )
+        keys = max(part.shape[3] for part in parts)
+        return torch.cat([nn.functional.pad(p, (0, keys - p.shape[3])) for p in parts], dim=2)
+
+    def add(self, call: Call) -> None:
+        """Append a call."""
+        self.calls.setdefault(call.site, []).append(call)
+
+    def chosen_heads(self, site: str, heads: int) -> tuple[int, ...]:
+        """The heads to keep of so many."""
+        return within(self.heads, heads, "head", site)
+
+    def chosen_rows(self, site: str, queries: int) -> tuple[int, ...]:
+        """The query rows to keep of so many."""
+        if isinstance(self.rows, slice):
+            return tuple(range(queries))[self.rows]
+        return within(self.rows, queries, "row", site)
+
+
+def within(chosen: tuple[int, ...] | None, count: int, what: str, site: str) -> tuple[int, ...]:
+    """Indices made positive; all of them where none were chosen."""
+    if chosen is None:
+        return tuple(range(count))
+    for index in chosen:
+        if not -count <= index < count:
+            raise UserError(
+                f"{what} {index} was asked for, but site {site!r} has {count} "
+                f"({what}s 0 to {count - 1}, or -{count} to -1 from the end)"
+            )
+    return tuple(index % count for index in chosen)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """One open `record` or `intervene`: the sites of its model, and what it wants of which."""
+
+    names: Mapping[int, str]
+    """The name of every site of the model, by the module's id."""
+    tape: Tape | None
+    edits: Mapping[str, Edit]
+    """The edit of each site that has one."""
+    listens: frozenset[str]
+
+
+class _Switch:
+    """Is anything open in any thread? A plain value, so that compiled code can guard on it."""
+
+    on = False
+    count = 0
+    lock = Lock()
+
+
+_OPEN: ContextVar[tuple[Listener, ...]] = ContextVar("regard_open", default=())
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the open listeners want of one call of one site."""
+
+    name: str
+    tapes: tuple[Tape, ...]
+    edits: tuple[Edit, ...]
+
+
+def heard(site: Site) -> Heard | None:
+    """What is wanted of this site now; None if nothing is.
+
+    Raises if the site belongs to none of the models being listened to.
+    """
+    if not _Switch.on:
+        return None
+    return _wanted(site)
+
+
+def _wanted(site: Site) -> Heard | None:
+    listeners = [each for each in _OPEN.get() if id(site) in each.names]
+    if not listeners:
+        if _OPEN.get():
+            raise UserError(
+                f"attention of kind {site.kind!r} happened outside the models being recorded or "
+                "edited; record the model that has it, or run it outside the `with` block"
+            )
+        return None
+    name = listeners[-1].names[id(site)]
+    tapes = tuple(
+        each.tape for each in listeners if each.tape and each.names[id(site)] in each.listens
+    )
+    edits = tuple(
+        each.edits[each.names[id(site)]] for each in listeners if each.names[id(site)] in each.edits
+    )
+    return Heard(name, tapes, edits) if tapes or edits else None
+
+
+def sites_of(model: nn.Module) -> dict[str, Site]:
+    """Every site of a model by name: its path, without a closing `attend`.
+
+    >>> from regard.attention import Attend, Dot
+    >>> list(sites_of(nn.ModuleDict({"cross": nn.ModuleDict({"attend": Attend(Dot(4))})})))
+    ['cross']
+    """
+    compiled = getattr(model, "_orig_mod", model)
+    found = {
+        name.removesuffix("attend").removesuffix(".") or "attend": module
+        for name, module in compiled.named_modules()
+        if isinstance(module, Site)
+    }
+    if not found:
+        raise UserError(f"{type(compiled).__name__} has no attention built from regard.attention")
+    return found
+
+
+def matching(pattern: str | Sequence[str], names: Mapping[str, Site]) -> tuple[str, ...]:
+    """The names that a glob, or one of several, matches; a glob that matches none is an error."""
+    patterns = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    for each in patterns:
+        if not any(fnmatchcase(name, each) for name in names):
+            raise unknown("site", each, names)
+    return tuple(name for name in names if any(fnmatchcase(name, each) for each in patterns))
+
+
+@contextmanager
+def _listening(listener: Listener) -> Iterator[None]:
+    token = _OPEN.set((*_OPEN.get(), listener))
+    with _Switch.lock:
+        _Switch.count += 1
+        _Switch.on = True
+    try:
+        yield
+    finally:
+        with _Switch.lock:
+            _Switch.count -= 1
+            _Switch.on = _Switch.count > 0
+        _OPEN.reset(token)
+
+
+@contextmanager
+def record(
+    model: nn.Module,
+    sites: str | Sequence[str] = "*",
+    *,
+    heads: Sequence[int] | None = None,
+    rows: Sequence[int] | slice | None = None,
+) -> Iterator[Tape]:
+    """Keep the weights of the sites that a glob matches, of these heads and query rows (or all).
+
+    Weights are what the model used: after any edit, before dropout. Raises at the end if nothing
+    happened.
+    """
+    names = sites_of(model)
+    listens = matching(sites, names)
+    tape = Tape(
+        listens,
+        None if heads is None else tuple(heads),
+        rows if rows is None or isinstance(rows, slice) else tuple(rows),
+    )
+    by_id = {id(module): name for name, module in names.items()}
+    with _listening(Listener(by_id, tape, {}, frozenset(listens))):
+        yield tape
+    if not tape.calls:
+        raise UserError(
+            "nothing was recorded: no attention of the chosen sites ran inside the `with` block "
+            f"(sites: {', '.join(listens)})"
+        )
+
+
+@contextmanager
+def intervene(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
+    """Replace the weights of the sites that each glob matches by what its edit makes of them.
+
+    Where several globs match a site, the last one in the mapping counts. Nested edits apply from
+    the outside in.
+    """
+    names = sites_of(model)
+    per_site = {name: edit for glob, edit in edits.items() for name in matching(glob, names)}
+    by_id = {id(module): name for name, module in names.items()}
+    with _listening(Listener(by_id, None, per_site, frozenset())):
+        yield
+
+
+def edited(weights: Tensor, wanted: Heard, look: Look) -> Tensor:
+    """The weights after all edits, each held to the shape and dtype it was given."""
+    for edit in wanted.edits:
+        changed = edit(weights, look)
+        if changed.shape != weights.shape or changed.dtype != weights.dtype:
+            raise UserError(
+                f"the edit of site {look.site!r} was given {weights.dtype} weights of "
+                f"{list(weights.shape)} and returned {changed.dtype} of {list(changed.shape)}"
+            )
+        weights = changed
+    return weights

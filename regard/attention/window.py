@@ -1,0 +1,196 @@
+"""Weighings that ask where: Luong's local attention, Graves' window, the NTM's addressing.
+
+Besides the scores they use the query, from which they emit what they need, and the past: where the
+first query stands and where the row before it looked.
+"""
+
+from typing import Self
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.attention.past import START, Past
+from regard.attention.weigh import Weigh, masked_softmax
+from regard.core.errors import UserError, positive
+
+
+def counted(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """How many keys each row may look at: the source length S of the papers, `[B,H,Q,1]`."""
+    if allowed is None:
+        return scores.new_tensor(float(scores.shape[-1]))
+    return allowed.sum(-1, keepdim=True).to(scores.dtype)
+
+
+def key_positions(scores: Tensor) -> Tensor:
+    """0, 1, 2, ... along the keys, in the dtype of the scores."""
+    return torch.arange(scores.shape[-1], device=scores.device, dtype=scores.dtype)
+
+
+def both(near: Tensor, allowed: Tensor | None) -> Tensor:
+    """Keys that are near, and allowed."""
+    return near if allowed is None else near & allowed
+
+
+def asked_for(weigh: Weigh, query: Tensor | None) -> Tensor:
+    """The query, which these weighings cannot do without."""
+    if query is None:
+        raise UserError(f"{type(weigh).__name__} emits its window from the query: pass query=...")
+    return query
+
+
+class LocalMonotonic(Weigh):
+    """Softmax over keys within `reach` of the query's position (Luong et al. 2015, local-m).
+
+    p_t = t. A query past the end of its source looks around the last key, where the paper's window
+    is empty.
+    """
+
+    def __init__(self, reach: int = 10) -> None:
+        super().__init__()
+        self.reach = positive("reach", reach)
+
+    def forward(
+        self,
+        scores: Float[Tensor, "B H Q K"],
+        allowed: Bool[Tensor, "#B #H #Q K"] | None = None,
+        query: Float[Tensor, "B H Q E"] | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q K"]:
+        """The weights."""
+        rows = torch.arange(past.first, past.first + scores.shape[2], device=scores.device)
+        centre = torch.minimum(rows.to(scores.dtype)[:, None], counted(scores, allowed) - 1)
+        near = (key_positions(scores) - centre).abs() <= self.reach  # [B,H,Q,K]
+        return masked_softmax(scores, both(near, allowed))
+
+
+class LocalPredictive(Weigh):
+    """Softmax near a predicted position, times a Gaussian (Luong et al. 2015, eq. 9, 10: local-p).
+
+    p = S · sigmoid(vᵀ tanh(W q)), window [p - D, p + D], σ = D / 2, S the number of allowed keys of
+    the row. As in the paper the product is not normalised again.
+    """
+
+    normalised = False
+
+    def __init__(self, width: int, reach: int = 10) -> None:
+        super().__init__()
+        self.reach = positive("reach", reach)
+        self.turn = nn.Linear(positive("width", width), width, bias=False)
+        self.point = nn.Linear(width, 1, bias=False)
+
+    @classmethod
+    def sized(cls, width: int) -> Self:
+        """For queries of this width."""
+        return cls(width)
+
+    def forward(
+        self,
+        scores: Float[Tensor, "B H Q K"],
+        allowed: Bool[Tensor, "#B #H #Q K"] | None = None,
+        query: Float[Tensor, "B H Q E"] | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q K"]:
+        """The weights."""
+        query = asked_for(self, query)
+        share = self.point(self.turn(query).tanh()).sigmoid()  # [B,H,Q,1]
+        away = key_positions(scores) - counted(scores, allowed) * share  # [B,H,Q,K]
+        near = away.detach().abs() <= self.reach
+        bell = torch.exp(-away.square() / (2 * (self.reach / 2) ** 2))
+        return masked_softmax(scores, both(near, allowed)) * bell
+
+
+class MixtureWindow(Weigh):
+    """A sum of bells that only moves forward, chosen by place alone (Graves 2013, eq. 46 to 51).
+
+    α, β, κ̂ = exp(W q + b); κ = κ₋₁ + κ̂; φ(u) = Σ α exp(-β (κ - u)²) for u = 1 ... K. It is not
+    normalised, and it does not look at the scores: give it the score Even, which costs nothing.
+    """
+
+    normalised = False
+
+    def __init__(self, width: int, mixtures: int = 10) -> None:
+        super().__init__()
+        self.mixtures = positive("mixtures", mixtures)
+        self.shape = nn.Linear(positive("width", width), 2 * mixtures)
+        self.move = nn.Linear(width, mixtures)
+
+    @classmethod
+    def sized(cls, width: int) -> Self:
+        """For queries of this width."""
+        return cls(width)
+
+    def advance(self, query: Tensor, past: Past) -> Tensor:
+        """κ of every row, `[B,H,Q,M]`."""
+        moved: Tensor = self.move(query).exp().cumsum(2)
+        return moved if past.state is None else moved + past.state
+
+    def forward(
+        self,
+        scores: Float[Tensor, "B H Q K"],
+        allowed: Bool[Tensor, "#B #H #Q K"] | None = None,
+        query: Float[Tensor, "B H Q E"] | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q K"]:
+        """The weights."""
+        query = asked_for(self, query)
+        height, sharpness = self.shape(query).exp().unsqueeze(4).chunk(2, dim=3)  # [B,H,Q,M,1]
+        away = self.advance(query, past).unsqueeze(4) - (key_positions(scores) + 1)  # [B,H,Q,M,K]
+        weights: Tensor = (height * torch.exp(-sharpness * away.square())).sum(3)  # [B,H,Q,K]
+        return weights if allowed is None else weights * allowed
+
+
+class ShiftSharpen(Weigh):
+    """Content, gated with the row before, shifted and sharpened (Graves et al. 2014, eq. 5 to 9).
+
+    From the query come the gate g = σ, a softmax over shifts of up to `reach` slots either way, and
+    γ = 1 + softplus. Slots form a ring. Before the first row all weight is on the first slot.
+    """
+
+    sequential = True
+
+    def __init__(self, width: int, reach: int = 1) -> None:
+        super().__init__()
+        self.reach = positive("reach", reach)
+        self.gate = nn.Linear(positive("width", width), 1)
+        self.shift = nn.Linear(width, 2 * reach + 1)
+        self.sharpness = nn.Linear(width, 1)
+
+    @classmethod
+    def sized(cls, width: int) -> Self:
+        """For queries of this width."""
+        return cls(width)
+
+    def forward(
+        self,
+        scores: Float[Tensor, "B H Q K"],
+        allowed: Bool[Tensor, "#B #H #Q K"] | None = None,
+        query: Float[Tensor, "B H Q E"] | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q K"]:
+        """The weights of one row."""
+        query = asked_for(self, query)
+        content = masked_softmax(scores, allowed)
+        before = past.weights
+        if before is None:
+            before = (key_positions(scores) == 0).to(scores.dtype).expand_as(content)
+        gate = self.gate(query).sigmoid()  # [B,H,Q,1]
+        mixed = gate * content + (1 - gate) * before  # [B,H,Q,K]
+        turned = self.turned(mixed, self.shift(query).softmax(-1))
+        if allowed is not None:
+            turned = turned * allowed
+        return sharpened(turned, 1 + nn.functional.softplus(self.sharpness(query)))
+
+    def turned(self, weights: Tensor, shifts: Tensor) -> Tensor:
+        """Circular convolution: a shift by s moves the weight of slot j to slot j + s."""
+        moves = range(-self.reach, self.reach + 1)
+        parts = [weights.roll(move, -1) * shifts[..., [i]] for i, move in enumerate(moves)]
+        return torch.stack(parts).sum(0)
+
+
+def sharpened(weights: Tensor, power: Tensor) -> Tensor:
+    """w^γ / Σ w^γ; the largest weight is brought to one first, so that no power underflows."""
+    tiny = torch.finfo(weights.dtype).tiny
+    largest = weights.detach().amax(-1, keepdim=True).clamp_min(tiny)
+    raised = (weights / largest).pow(power)
+    return raised / raised.sum(-1, keepdim=True).clamp_min(tiny)

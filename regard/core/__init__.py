@@ -1,0 +1,1 @@
+"""What everything else stands on: the legend of shapes and the errors people see."""

@@ -1,0 +1,30 @@
+"""The one legend of dimension letters.
+
+Public signatures carry them as jaxtyping annotations, `Float[Tensor, "B H Q K"]`; inside a body
+each line that changes a shape ends in a comment, `# [B,H,Q,K]`. A test holds every letter in the
+package to this table.
+
+>>> LEGEND["Q"]
+'query positions'
+"""
+
+LEGEND: dict[str, str] = {
+    "A": "hidden units inside an additive score",
+    "B": "batch",
+    "C": "channels, filters or chosen columns",
+    "D": "width of the model",
+    "E": "width per head",
+    "F": "width of a prepared key",
+    "G": "query heads that share one key-value head",
+    "H": "heads",
+    "K": "key positions",
+    "L": "layers",
+    "M": "components of a mixture",
+    "N": "heads or rows that were chosen to be recorded",
+    "Q": "query positions",
+    "R": "relative positions, from the farthest key behind to the farthest ahead",
+    "S": "source positions",
+    "T": "target positions, or positions of a sequence that attends to itself",
+    "V": "vocabulary",
+    "W": "width of a value",
+}
