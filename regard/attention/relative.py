@@ -7,7 +7,6 @@ shift), so no tensor of Q·K·E is ever built.
 """
 
 from abc import ABC, abstractmethod
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -69,7 +68,7 @@ class RelativeScore(Score, ABC):
         self.scale = self.width**-0.5
 
     @classmethod
-    def sized(cls, width: int, key_width: int, heads: int) -> Self:
+    def sized(cls, width: int, key_width: int, heads: int) -> "Score":
         """A term of its own for each head."""
         return cls(width, key_width, heads=heads)
 

@@ -12,7 +12,6 @@ are in relative.py.
 """
 
 from abc import ABC, abstractmethod
-from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +38,7 @@ class Score(nn.Module, ABC):
         self.key_width = width if key_width is None else positive("key_width", key_width)
 
     @classmethod
-    def sized(cls, width: int, key_width: int, heads: int) -> Self:
+    def sized(cls, width: int, key_width: int, heads: int) -> "Score":
         """The score with its default options, as models build it from its name in SCORES."""
         return cls(width, key_width)
 

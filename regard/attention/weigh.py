@@ -12,7 +12,6 @@ where the row before looked) are in window.py.
 """
 
 from abc import ABC, abstractmethod
-from typing import Self
 
 import torch
 from jaxtyping import Bool, Float
@@ -36,7 +35,7 @@ class Weigh(nn.Module, ABC):
     """Set where this is a softmax of that temperature: a fused kernel may take its place."""
 
     @classmethod
-    def sized(cls, width: int) -> Self:
+    def sized(cls, width: int) -> "Weigh":
         """With its default options for queries of this width, as models build it by name."""
         return cls()
 

@@ -4,8 +4,6 @@ Besides the scores they use the query, from which they emit what they need, and 
 first query stands and where the row before it looked.
 """
 
-from typing import Self
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -80,7 +78,7 @@ class LocalPredictive(Weigh):
         self.point = nn.Linear(width, 1, bias=False)
 
     @classmethod
-    def sized(cls, width: int) -> Self:
+    def sized(cls, width: int) -> "Weigh":
         """For queries of this width."""
         return cls(width)
 
@@ -116,7 +114,7 @@ class MixtureWindow(Weigh):
         self.move = nn.Linear(width, mixtures)
 
     @classmethod
-    def sized(cls, width: int) -> Self:
+    def sized(cls, width: int) -> "Weigh":
         """For queries of this width."""
         return cls(width)
 
@@ -157,7 +155,7 @@ class ShiftSharpen(Weigh):
         self.sharpness = nn.Linear(width, 1)
 
     @classmethod
-    def sized(cls, width: int) -> Self:
+    def sized(cls, width: int) -> "Weigh":
         """For queries of this width."""
         return cls(width)
 

@@ -1,0 +1,75 @@
+"""What the layers ask of one another, so that none needs to know the other's classes.
+
+`train` drives a Task over Batches; `decode` drives a Stepper. Models, tasks and data satisfy these
+by having the methods, not by inheriting anything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+Batch = Mapping[str, Tensor]
+"""Named tensors whose first axis is the batch, such as `tokens` and `targets`."""
+
+Carry = Mapping[str, Tensor]
+"""What one batch hands to the next, detached and by name: a recurrent state. Saved in checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """A loss that can be added up over batches, accumulation steps and processes without rounding."""
+
+    total: Float[Tensor, ""]
+    """Summed over items, in the graph; the optimiser sees total / items."""
+    items: int
+    """How many items the sum is over: tokens, sentences, frames."""
+    carry: Carry | None = None
+    """For the next batch, if batches follow one another."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """Further sums over the same items, for the log: how many were right, say."""
+
+
+class Task(Protocol):
+    """A batch in, a loss out."""
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """The loss of a batch, given what the batch before it handed on."""
+        ...
+
+
+class Batches(Protocol):
+    """A data set in batches whose order is a function of the seed, the epoch and the index alone."""
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        ...
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """One batch; the same one whenever it is asked for."""
+        ...
+
+
+State = TypeVar("State", bound="Selectable")
+
+
+class Selectable(Protocol):
+    """A decoding state whose batch rows can be chosen, repeated and reordered."""
+
+    def select(self: State, rows: Int[Tensor, "N"]) -> State:
+        """The state of the chosen rows, in that order."""
+        ...
+
+
+class Stepper(Protocol[State]):
+    """A model that writes one token at a time: what every search and sampler drives."""
+
+    def start(self, source: Batch) -> State:
+        """The state before the first token."""
+        ...
+
+    def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
+        """Logits of the next token after these, and the state after them."""
+        ...

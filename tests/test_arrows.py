@@ -1,0 +1,91 @@
+"""The table of arrows: which layer may import which. The folder listing is the architecture."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "regard"
+
+ARROWS: dict[str, set[str]] = {
+    "core": set(),
+    "attention": {"core"},
+    "data": {"core"},
+    "decode": {"core"},
+    "layers": {"core", "attention"},
+    "models": {"core", "attention", "layers"},
+    "hub": {"core", "data", "models"},
+    "tasks": {"core", "data", "decode"},
+    "train": {"core", "data"},
+    "look": {"core", "attention.tape"},
+    "audit": {"core", "attention"},
+    "serve": {"core", "data", "decode", "hub", "look", "tasks"},
+}
+"""Layers that are not listed (recipe.py, cli, the package itself) may import everything."""
+
+BANNED = {"pickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Every module that a file imports, by its full dotted name."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def wrong_arrows(layer: str, names: set[str]) -> set[str]:
+    """The imports of ours that this layer may not make."""
+    allowed = {f"regard.{each}" for each in ARROWS[layer] | {layer}}
+    ours = {name for name in names if name.split(".")[0] == "regard"}
+    return {
+        name
+        for name in ours
+        if not any(name == each or name.startswith(f"{each}.") for each in allowed)
+    }
+
+
+def loads_unsafely(tree: ast.AST) -> bool:
+    """Is there a torch.load without weights_only=True?"""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load":
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            if given.get("weights_only") != "True":
+                return True
+    return False
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_file_imports_only_what_its_layer_may(path: Path) -> None:
+    layer = path.relative_to(PACKAGE).parts[0]
+    names = imported(ast.parse(path.read_text()))
+    if layer in ARROWS:
+        assert not wrong_arrows(layer, names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_no_file_can_run_code_from_a_checkpoint(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert not {name.split(".")[0] for name in imported(tree)} & BANNED
+    assert not loads_unsafely(tree)
+
+
+def test_every_folder_of_the_package_is_in_the_table() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders - {"cli", "recipes"} <= set(ARROWS)
+
+
+def test_the_test_itself_sees_a_wrong_arrow() -> None:
+    up = imported(ast.parse("from regard.models import GPT2\nimport regard.core.errors"))
+    assert wrong_arrows("layers", up) == {"regard.models.GPT2"}
+    assert loads_unsafely(ast.parse("torch.load(path)"))
+    assert (
+        wrong_arrows("look", imported(ast.parse("from regard.attention.tape import Tape"))) == set()
+    )
+    assert wrong_arrows("look", imported(ast.parse("from regard.attention import Tape")))
