@@ -1,4 +1,4 @@
-"""Every test has the shapes of public signatures checked by beartype, unless it is about bad input."""
+"""Every test has the shapes of public signatures checked, unless it is about bad input."""
 
 from collections.abc import Iterator
 

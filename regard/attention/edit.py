@@ -4,7 +4,8 @@ An edit takes weights `[B,H,Q,K]` and a `Look`, and returns weights of the same 
 the keys that are allowed; one of your own may do as it likes.
 
 >>> import torch
->>> look = Look(site="cross", kind="cross", first=0, allowed=torch.tensor([[[[True, True, False]]]]))
+>>> allowed = torch.tensor([[[[True, True, False]]]])
+>>> look = Look(site="cross", kind="cross", first=0, allowed=allowed)
 >>> uniform(torch.tensor([[[[0.9, 0.1, 0.0]]]]), look).tolist()
 [[[[0.5, 0.5, 0.0]]]]
 """

@@ -15,12 +15,12 @@ Batch = Mapping[str, Tensor]
 """Named tensors whose first axis is the batch, such as `tokens` and `targets`."""
 
 Carry = Mapping[str, Tensor]
-"""What one batch hands to the next, detached and by name: a recurrent state. Saved in checkpoints."""
+"""What one batch hands to the next, detached and by name: a recurrent state, say."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """A loss that can be added up over batches, accumulation steps and processes without rounding."""
+    """A loss that can be added up over batches, accumulation steps and processes."""
 
     total: Float[Tensor, ""]
     """Summed over items, in the graph; the optimiser sees total / items."""
@@ -41,7 +41,7 @@ class Task(Protocol):
 
 
 class Batches(Protocol):
-    """A data set in batches whose order is a function of the seed, the epoch and the index alone."""
+    """A data set in batches; their order depends on seed, epoch and index alone."""
 
     def __len__(self) -> int:
         """How many batches an epoch has."""
