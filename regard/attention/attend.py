@@ -58,6 +58,16 @@ class Attend(Site):
         self.read = WeightedSum() if read is None else read
         self.dropout = nn.Dropout(fraction("dropout", dropout))
 
+    @property
+    def sequential(self) -> bool:
+        """Does each row need the weights of the row before it?"""
+        return self.score.sequential or self.weigh.sequential
+
+    @property
+    def carries(self) -> bool:
+        """Does a step depend on more than the position of the step before? Then use `step`."""
+        return self.sequential or self.weigh.carries
+
     def remember(self, key: Float[Tensor, "B H K E"], value: Shaped[Tensor, "B H K W"]) -> Memory:
         """Prepare a source to be looked at; once, however many queries will follow."""
         if key.dim() != 4 or key.shape[3] != self.score.key_width:
@@ -142,7 +152,7 @@ class Attend(Site):
     ) -> Tensor:
         """The weights written out and recorded; row by row where a row needs the one before."""
         key = spread(memory.key, query.shape[1])
-        if (self.score.sequential or self.weigh.sequential) and query.shape[2] > 1:
+        if self.sequential and query.shape[2] > 1:
             rows, now = [], past
             for row in query.split(1, dim=2):
                 rows.append(self._edited(row, key, mask, now, wanted))

@@ -28,6 +28,9 @@ class Weigh(nn.Module, ABC):
     sequential = False
     """Does a row need the weights of the row before it?"""
 
+    carries = False
+    """Does it hand a state of its own to the next call, through `advance`?"""
+
     normalised = True
     """Do rows sum to one?"""
 

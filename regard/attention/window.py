@@ -105,6 +105,7 @@ class MixtureWindow(Weigh):
     normalised, and it does not look at the scores: give it the score Even, which costs nothing.
     """
 
+    carries = True
     normalised = False
 
     def __init__(self, width: int, mixtures: int = 10) -> None:

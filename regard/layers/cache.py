@@ -1,0 +1,116 @@
+"""What a decoder has already seen: a value to append to, select rows of, and branch from.
+
+A cache looks like an immutable value, yet appending a token writes one row into room that was set
+aside for it. Two caches may share that room as long as only one of them grows: the one that would
+overwrite what the other can see makes a copy first. So a beam search, a server that tries several
+continuations of one prompt and a plain loop all use it alike.
+
+>>> import torch
+>>> cache = Cache(room=8)
+>>> token = Memory(torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 2))
+>>> once = cache.append(token)
+>>> twice = once.append(token)
+>>> (cache.length, once.length, twice.length)
+(0, 1, 2)
+"""
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.attention import START, Memory, Past
+from regard.core.errors import UserError, positive
+
+
+@dataclass
+class Room:
+    """Tensors with more positions than are used, and how many of them any cache has written."""
+
+    key: Tensor
+    value: Tensor
+    written: int
+
+    @property
+    def size(self) -> int:
+        """How many positions there are."""
+        return self.key.shape[2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """The keys and values of `length` positions, and where the last query looked."""
+
+    room: int = 256
+    """Positions to set aside at first; it doubles when they are used up."""
+    length: int = 0
+    past: Past = START
+    """For attention that looks at where it looked before."""
+    store: Room | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        positive("room", self.room)
+
+    @property
+    def memory(self) -> Memory:
+        """All positions so far, as a view."""
+        if self.store is None:
+            raise UserError("an empty cache has no memory yet: append to it first")
+        return Memory(
+            self.store.key.narrow(2, 0, self.length), self.store.value.narrow(2, 0, self.length)
+        )
+
+    def append(self, new: Memory) -> "Cache":
+        """The cache with these positions after its own."""
+        if self.store is not None and new.key.shape[:2] != self.store.key.shape[:2]:
+            raise UserError(
+                f"the cache holds batch and heads {tuple(self.store.key.shape[:2])}, "
+                f"the new keys have {tuple(new.key.shape[:2])}"
+            )
+        length = self.length + new.key.shape[2]
+        if torch.is_grad_enabled() and (new.key.requires_grad or self._needs_gradient()):
+            return replace(self, length=length, store=self._joined(new, length))
+        store = self.store
+        if store is None or store.size < length or store.written != self.length:
+            store = self._moved(new, length)
+        store.key[:, :, self.length : length] = new.key
+        store.value[:, :, self.length : length] = new.value
+        store.written = length
+        return replace(self, length=length, store=store)
+
+    def select(self, rows: Int[Tensor, "N"]) -> "Cache":
+        """The cache of the chosen batch rows, in that order, with room to grow."""
+        if self.store is None:
+            return self
+        chosen = self.memory.select(rows)
+        roomy = replace(self, length=0, store=None)._moved(chosen, self.length)
+        roomy.key[:, :, : self.length] = chosen.key
+        roomy.value[:, :, : self.length] = chosen.value
+        roomy.written = self.length
+        return replace(self, past=self.past.select(rows), store=roomy)
+
+    def _needs_gradient(self) -> bool:
+        return self.store is not None and self.store.key.requires_grad
+
+    def _joined(self, new: Memory, length: int) -> Room:
+        """Writing in place would spoil what the backward pass needs: join copies instead."""
+        if self.store is None:
+            return Room(new.key, new.value, length)
+        old = self.memory
+        return Room(torch.cat((old.key, new.key), 2), torch.cat((old.value, new.value), 2), length)
+
+    def _moved(self, like: Memory, length: int) -> Room:
+        """Our positions in room of their own for at least so many."""
+        size = self.room
+        while size < length:
+            size *= 2
+
+        def emptied(tensor: Tensor) -> Tensor:
+            return tensor.new_empty(*tensor.shape[:2], size, tensor.shape[3])
+
+        fresh = Room(emptied(like.key), emptied(like.value), self.length)
+        if self.store is not None:
+            fresh.key[:, :, : self.length] = self.memory.key
+            fresh.value[:, :, : self.length] = self.memory.value
+        return fresh

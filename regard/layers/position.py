@@ -1,0 +1,105 @@
+"""Where a token stands: sinusoidal, learned, rotary.
+
+>>> import torch
+>>> Sinusoidal(4)(torch.zeros(1, 2, 4))[0, 0].tolist()
+[0.0, 1.0, 0.0, 1.0]
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention import sinusoid
+from regard.core.errors import UserError, above_zero, positive
+
+
+class Sinusoidal(nn.Module):
+    """x + sin and cos of the position (Vaswani et al. 2017, section 3.5). Nothing is learned.
+
+    Positions up to `longest` are kept ready; later ones are computed when they come.
+    """
+
+    table: Tensor
+
+    def __init__(self, width: int, longest: int = 1024) -> None:
+        super().__init__()
+        positions = torch.arange(positive("longest", longest), dtype=torch.float32)
+        self.register_buffer("table", sinusoid(positions, positive("width", width)), False)
+
+    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+        """The sequence, each position marked; the first one stands at `first`."""
+        check_positions(x, self.table.shape[1])
+        last = first + x.shape[1]
+        if last <= self.table.shape[0]:
+            return x + self.table[first:last]
+        positions = torch.arange(first, last, device=x.device, dtype=torch.float32)
+        return x + sinusoid(positions, x.shape[2]).to(x.dtype)
+
+
+class Learned(nn.Module):
+    """x + a vector of its own for each position (Gehring et al. 2017), up to `longest`."""
+
+    def __init__(self, width: int, longest: int = 1024) -> None:
+        super().__init__()
+        self.table = nn.Parameter(
+            torch.empty(positive("longest", longest), positive("width", width)).normal_(std=0.02)
+        )
+
+    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+        """The sequence, each position marked; the first one stands at `first`."""
+        check_positions(x, self.table.shape[1])
+        last = first + x.shape[1]
+        if last > self.table.shape[0]:
+            raise UserError(
+                f"position {last - 1} was asked for, but only {self.table.shape[0]} were learned "
+                "(longest); use a shorter input or another kind of position"
+            )
+        return x + self.table[first:last]
+
+
+class Rotary(nn.Module):
+    """Queries and keys turned by an angle that grows with the position (Su et al. 2021, eq. 34).
+
+    Their products then depend on distance alone. Element i is paired with element i + E/2, as the
+    checkpoints people have expect, rather than with its neighbour as in the paper: a permutation of
+    the columns of the projection.
+    """
+
+    table: Tensor
+
+    def __init__(self, width: int, longest: int = 1024, *, base: float = 10_000.0) -> None:
+        super().__init__()
+        if positive("width", width) % 2:
+            raise UserError(f"width={width} must be even: elements are turned in pairs")
+        self.width = width
+        self.base = above_zero("base", base)
+        self.register_buffer("table", self._turns(0, positive("longest", longest)), False)
+
+    def _turns(self, first: int, last: int, device: torch.device | None = None) -> Tensor:
+        """cos and sin of each position's angles, `[T,2,E]`."""
+        pairs = torch.arange(0, self.width, 2, device=device, dtype=torch.float32) / self.width
+        positions = torch.arange(first, last, device=device, dtype=torch.float32)
+        angles = (positions[:, None] * self.base**-pairs).repeat(1, 2)
+        return torch.stack((angles.cos(), angles.sin()), dim=1)
+
+    def forward(self, x: Float[Tensor, "B H T E"], first: int = 0) -> Float[Tensor, "B H T E"]:
+        """Each position turned by its angle; the first one stands at `first`."""
+        last = first + x.shape[2]
+        near = last <= self.table.shape[0]
+        turns = self.table[first:last] if near else self._turns(first, last, x.device)
+        cosine, sine = turns.to(x.dtype).unbind(1)  # [T,E]
+        left, right = x.chunk(2, dim=3)
+        return x * cosine + torch.cat((-right, left), dim=3) * sine
+
+
+def check_positions(x: Tensor, width: int) -> None:
+    """Refuse a sequence of another width than the positions have."""
+    if x.dim() != 3 or x.shape[2] != width:
+        raise UserError(f"the sequence must be [batch, positions, {width}], not {list(x.shape)}")
+
+
+POSITIONS: dict[str, type[Sinusoidal] | type[Learned]] = {
+    "sinusoidal": Sinusoidal,
+    "learned": Learned,
+}
+"""Positions that are added to the embedding, by the name a recipe calls them."""
