@@ -1,0 +1,135 @@
+"""Device: where a model runs, which precisions work there, and how memory is asked for."""
+
+import ctypes
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+
+from regard.core.errors import UserError, choose
+
+PRECISIONS: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+"""What matrix products may be computed in, by the name a recipe calls it."""
+
+_PROBE = """
+import torch
+device, dtype = torch.device("{device}"), torch.{dtype}
+linear = torch.nn.Linear(64, 256).to(device)
+with torch.autocast(device.type, dtype=dtype):
+    query = linear(torch.randn(8, 64, 64, device=device)).unflatten(2, (4, 64)).transpose(1, 2)
+    out = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+out.float().square().mean().backward()
+assert linear.weight.grad.isfinite().all()
+"""
+"""Products and attention, there and back; run in a process of its own, which may be killed."""
+
+_PROBE_SECONDS = 120
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device of that name; `auto` is a GPU if there is one that works, else the CPU.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    >>> pick_device("cuba")
+    Traceback (most recent call last):
+    regard.core.errors.UserError: unknown device 'cuba': did you mean 'cuda'? Known: auto, ...
+    """
+    there = {
+        "auto": True,
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if name == "auto":
+        return torch.device(next((kind for kind in ("cuda", "mps") if there[kind]), "cpu"))
+    kind, _, number = name.partition(":")
+    if not choose("device", kind, there):
+        usable = ", ".join(each for each, works in there.items() if works)
+        raise UserError(f"device {name!r} is not on this machine; there is: {usable}")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    if number and not (number.isdecimal() and int(number) < count):
+        raise UserError(f"device {name!r}: the number must be below {count}")
+    return torch.device(name)
+
+
+def why_not(precision: str, device: torch.device) -> str | None:
+    """Why this precision does not work on this device; None if it does.
+
+    Some processors claim bfloat16 products and kill the process (SIGILL) that asks for one, so a
+    process of its own asks first. Takes seconds the first time.
+    """
+    dtype = choose("precision", precision, PRECISIONS)
+    return None if dtype == torch.float32 else _probed(precision, str(device))
+
+
+def works(precision: str, device: torch.device) -> bool:
+    """Can a model be trained in this precision on this device?
+
+    >>> works("float32", torch.device("cpu"))
+    True
+    """
+    return why_not(precision, device) is None
+
+
+@contextmanager
+def computing_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Matrix products inside are computed in this precision; weights and sums stay as they are.
+
+    A device may lack single kernels (recurrent ones, mostly) even where products work.
+    """
+    if precision == "float32":
+        yield
+        return
+    try:
+        with torch.autocast(device.type, dtype=choose("precision", precision, PRECISIONS)):
+            yield
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = str(error).splitlines()[0]
+        raise UserError(
+            f"in precision {precision!r} the model failed on {device}: {reason}; "
+            "precision 'float32' works everywhere"
+        ) from error
+
+
+@cache
+def _probed(dtype: str, device: str) -> str | None:
+    code = _PROBE.format(dtype=dtype, device=device)
+    try:
+        done = subprocess.run(  # noqa: S603 our own interpreter and our own text
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=_PROBE_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return f"a trial took more than {_PROBE_SECONDS} seconds"
+    if done.returncode < 0:
+        return f"a trial was killed by {signal.Signals(-done.returncode).name}"
+    if done.returncode > 0:
+        return f"a trial failed: {done.stderr.strip().splitlines()[-1]}"
+    return None
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""The names of glibc's malloc.h for two options of mallopt."""
+
+
+@cache
+def steady_allocation() -> bool:
+    """Have malloc keep big blocks for the next step instead of giving them back after each.
+
+    Without this every large activation is a fresh mapping whose pages the kernel must clear
+    again. Works with glibc on Linux, where it says True; elsewhere it does nothing.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    # 32 MiB is the largest threshold that older versions of glibc take.
+    raised = mallopt(_MMAP_THRESHOLD, 1 << 30) or mallopt(_MMAP_THRESHOLD, 1 << 25)
+    return bool(raised and mallopt(_TRIM_THRESHOLD, (1 << 31) - 1))
