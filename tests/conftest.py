@@ -7,6 +7,7 @@ import torch
 from jaxtyping import config, install_import_hook
 
 install_import_hook("regard", "beartype.beartype")
+torch.set_num_threads(1)  # the tensors are small and pytest-xdist has the other core
 
 
 @pytest.fixture(autouse=True)

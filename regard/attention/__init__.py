@@ -18,6 +18,7 @@ from regard.attention.mask import (
     window,
 )
 from regard.attention.past import START, Past
+from regard.attention.place import LocalMonotonic, LocalPredictive, MixtureWindow, ShiftSharpen
 from regard.attention.read import Copy, Gather, Hops, Read, WeightedSum, copied, gathered
 from regard.attention.relative import RelativeClipped, RelativeSkewed, RelativeXL, sinusoid, skew
 from regard.attention.sample import Drawn, Sample
@@ -45,7 +46,6 @@ from regard.attention.weigh import (
     TopK,
     Weigh,
 )
-from regard.attention.window import LocalMonotonic, LocalPredictive, MixtureWindow, ShiftSharpen
 from regard.core.errors import choose
 
 SCORES: dict[str, type[Score]] = {

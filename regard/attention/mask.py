@@ -47,6 +47,8 @@ class Mask:
     """How many keys it speaks of; None where it is a rule for any."""
     by_row: bool = True
     """Does the answer depend on the query's position?"""
+    compound: bool = False
+    """Was it joined of two? Then it wants brackets inside another."""
     only_causal: bool = False
     """Is it exactly "keys up to my own position"? The kernels have a fast path for that."""
     memo: dict[tuple[object, ...], Tensor] = field(default_factory=dict, compare=False)
@@ -64,6 +66,7 @@ class Mask:
             self,
             rule=lambda q, k: ~rule(q, k),
             text=f"~{self._bracketed()}",
+            compound=False,
             only_causal=False,
             memo={},
         )
@@ -83,6 +86,7 @@ class Mask:
             queries=self._agreed(other, "queries", self.queries, other.queries),
             keys=self._agreed(other, "keys", self.keys, other.keys),
             by_row=self.by_row or other.by_row,
+            compound=True,
         )
 
     def _agreed(self, other: "Mask", name: str, ours: int | None, theirs: int | None) -> int | None:
@@ -91,7 +95,7 @@ class Mask:
         raise UserError(f"{self} is for {name}={ours} but {other} is for {name}={theirs}")
 
     def _bracketed(self) -> str:
-        return f"({self.text})" if " & " in self.text or " | " in self.text else self.text
+        return f"({self.text})" if self.compound else self.text
 
     def __repr__(self) -> str:
         return self.text

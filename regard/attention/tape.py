@@ -223,7 +223,9 @@ def _wanted(site: Site) -> Heard | None:
         return None
     name = listeners[-1].names[id(site)]
     tapes = tuple(
-        each.tape for each in listeners if each.tape and each.names[id(site)] in each.listens
+        each.tape
+        for each in listeners
+        if each.tape is not None and each.names[id(site)] in each.listens
     )
     edits = tuple(
         each.edits[each.names[id(site)]] for each in listeners if each.names[id(site)] in each.edits

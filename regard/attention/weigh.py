@@ -3,7 +3,7 @@
 Every weighing takes scores `[B,H,Q,K]` and a table of what is allowed, and gives weights of the
 same shape. A key that is not allowed weighs exactly zero; a row in which nothing is allowed is all
 zeros, and so is its gradient. Weighings that need more (where the query stands, what it asks for,
-where the row before looked) are in window.py.
+where the row before looked) are in place.py.
 
 >>> import torch
 >>> allowed = torch.tensor([True, True, False]).view(1, 1, 1, 3)

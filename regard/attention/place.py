@@ -189,7 +189,6 @@ class ShiftSharpen(Weigh):
 
 def sharpened(weights: Tensor, power: Tensor) -> Tensor:
     """w^γ / Σ w^γ; the largest weight is brought to one first, so that no power underflows."""
-    tiny = torch.finfo(weights.dtype).tiny
-    largest = weights.detach().amax(-1, keepdim=True).clamp_min(tiny)
-    raised = (weights / largest).pow(power)
-    return raised / raised.sum(-1, keepdim=True).clamp_min(tiny)
+    largest = weights.detach().amax(-1, keepdim=True)
+    raised = (weights / torch.where(largest > 0, largest, 1.0)).pow(power)
+    return raised / torch.where(largest > 0, raised.sum(-1, keepdim=True), 1.0)
