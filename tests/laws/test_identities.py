@@ -46,15 +46,11 @@ class Unrolled:
 
     def weights(self) -> Tensor:
         """How much of the start and of each candidate is in the last state, `[T+1,D]`."""
-        return torch.stack([self.keep.prod(0), *faded(self.keep, self.write)])
+        faded = [w * self.keep[t + 1 :].prod(0) for t, w in enumerate(self.write)]
+        return torch.stack([self.keep.prod(0), *faded])
 
     def candidates_and_start(self) -> Tensor:
         return torch.cat([self.start[None], self.candidates])  # [T+1,D]
-
-
-def faded(keep: Tensor, write: Tensor) -> list[Tensor]:
-    """write_t times every later keep: the literal product."""
-    return [write[t] * keep[t + 1 :].prod(0) for t in range(len(keep))]
 
 
 def updated(keep: Tensor, write: Tensor, candidates: Tensor, start: Tensor) -> Unrolled:
@@ -68,8 +64,7 @@ def updated(keep: Tensor, write: Tensor, candidates: Tensor, start: Tensor) -> U
 
 def unrolled_gru(gru: nn.GRU, inputs: Tensor, start: Tensor, nudges: Tensor) -> Unrolled:
     """torch.nn.GRU's own equations, literally; nudges [T,D] are added to the candidates."""
-    rows = []
-    state = start
+    rows, state = [], start
     for x, nudge in zip(inputs, nudges, strict=True):
         of_input = F.linear(x, gru.weight_ih_l0, gru.bias_ih_l0).chunk(3)
         of_state = F.linear(state, gru.weight_hh_l0, gru.bias_hh_l0).chunk(3)
@@ -208,18 +203,16 @@ def lstm_run() -> Unrolled:
 def test_an_lstm_cell_is_a_weighted_sum_whose_weights_need_not_sum_to_one() -> None:
     run = lstm_run()
     assert_a_weighted_sum(run)
-    weights = run.weights()
-    assert (weights >= 0).all()
-    assert weights.sum(0).max() > 1.1
-    assert weights.sum(0).min() < 0.9
+    assert (run.weights() >= 0).all()
+    assert run.weights().sum(0).max() > 1.1
+    assert run.weights().sum(0).min() < 0.9
 
 
 def test_an_lstm_cell_can_count_past_its_candidates_as_no_attention_can() -> None:
     lstm = nn.LSTM(1, 1).double()
-    with torch.no_grad():
-        for each in lstm.parameters():
-            each.zero_()
-        lstm.bias_ih_l0.fill_(10.0)  # every gate open, every candidate almost one
+    for each in lstm.parameters():
+        nn.init.zeros_(each)
+    nn.init.constant_(lstm.bias_ih_l0, 10.0)  # every gate open, every candidate almost one
     run = unrolled_lstm(lstm, torch.zeros(9, 1, dtype=torch.float64))
     assert_a_weighted_sum(run)
     assert run.candidates.max() <= 1

@@ -1,0 +1,111 @@
+"""The pages of docs/ say what is there, and their pictures can be drawn."""
+
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from matplotlib.text import Text
+
+from regard.attention import WEIGHS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "architecture.md").read_text()
+DRAWN = runpy.run_path(str(DOCS / "pictures" / "draw.py"))
+PICTURES: dict[str, Callable[[], Figure]] = DRAWN["PICTURES"]
+LARGEST = 150_000
+"""Bytes of a picture: pages should load quickly, and the history should stay small."""
+
+
+def listed() -> set[Path]:
+    """Every path in the listing of folders; two spaces further in is one folder deeper."""
+    block = PAGE.split("## The folders")[1].split("```")[1]
+    paths, folders = set(), {0: ROOT}
+    for indent, name in re.findall(r"^( *)(\S+)", block, flags=re.MULTILINE):
+        path = folders[len(indent)] / name
+        folders[len(indent) + 2] = path
+        paths.add(path)
+    return paths
+
+
+def planned() -> set[Path]:
+    """The folders that the page says are not there yet."""
+    names = re.findall(r"^\| `(\w+)/` \|", PAGE.split("## Planned")[1], flags=re.MULTILINE)
+    return {ROOT / "regard" / name for name in names}
+
+
+def test_everything_listed_is_there() -> None:
+    assert len(listed()) > 30
+    assert {path for path in listed() if not path.exists()} == set()
+
+
+def test_every_folder_of_the_package_is_listed_or_planned_and_none_is_both() -> None:
+    folders = {path.parent for path in ROOT.glob("regard/*/__init__.py")}
+    assert folders - listed() - planned() == set()
+    assert planned()
+    assert planned() & listed() == set()
+
+
+def test_a_folder_that_is_listed_file_by_file_is_listed_whole() -> None:
+    folders = {path.parent for path in listed() if path.suffix == ".py"}
+    inside = {folder for folder in folders if folder.parent == ROOT / "regard"}
+    files = {path for folder in inside for path in folder.glob("*.py")}
+    assert {path for path in files - listed() if path.name != "__init__.py"} == set()
+
+
+def test_the_arrows_of_the_page_are_those_that_are_held() -> None:
+    table = PAGE.split("## The arrows")[1].split("## ")[0]
+    rows = re.findall(r"^\| (\w+) \| ([\w., ]+) \|$", table, flags=re.MULTILINE)
+    arrows = {
+        layer: set() if may == "nothing of ours" else set(may.split(", "))
+        for layer, may in rows
+        if layer != "layer"
+    }
+    assert arrows == runpy.run_path(str(ROOT / "tests" / "test_arrows.py"))["ARROWS"]
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
+def test_links_of_a_page_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_all_pictures_can_be_drawn_and_are_small(tmp_path: Path) -> None:
+    before = torch.random.get_rng_state()
+    paths = DRAWN["draw"](tmp_path)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert sorted(path.name for path in paths) == sorted(PICTURES)
+    for path in paths:
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert path.stat().st_size < LARGEST
+        assert imread(path).std() > 0.05, "not an empty sheet"
+
+
+def test_the_pictures_beside_the_pages_are_those_that_are_drawn() -> None:
+    kept = {path.name: path.stat().st_size for path in (DOCS / "pictures").glob("*.png")}
+    assert set(kept) == set(PICTURES)
+    assert max(kept.values()) < LARGEST
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_no_text_of_a_picture_is_cut_off_or_too_small(name: str) -> None:
+    figure = PICTURES[name]()
+    figure.draw_without_rendering()
+    taken, sheet = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(taken.x0, taken.y0) >= 0
+    assert taken.x1 <= sheet[0]
+    assert taken.y1 <= sheet[1]
+    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
+    assert len(sizes) > 20
+    assert min(sizes) >= 9
+
+
+def test_every_weighing_of_the_table_is_drawn() -> None:
+    titles = [axes.get_title() for axes in PICTURES["weighings.png"]().axes[1:]]
+    names = [re.match(r"\w+", title) for title in titles]
+    assert [name[0] for name in names if name] == list(WEIGHS)
