@@ -20,7 +20,7 @@ from regard.attention.past import START, Past
 from regard.attention.read import Read, WeightedSum
 from regard.attention.score import ScaledDot as ScaledDot
 from regard.attention.score import Score
-from regard.attention.tape import Call, Heard, Look, Site, edited, heard
+from regard.attention.tape import Call, Heard, Site, edited, heard
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
 
@@ -160,12 +160,11 @@ class Attend(Site):
             weights = torch.cat(rows, dim=2)
         else:
             weights = self._edited(query, key, mask, past, wanted)
-        for tape in wanted.tapes if wanted is not None else ():
-            assert wanted is not None
-            heads = tape.chosen_heads(wanted.name, query.shape[1])
-            chosen = tape.chosen_rows(wanted.name, query.shape[2])
+        for name, tape in wanted.tapes if wanted is not None else ():
+            heads = tape.chosen_heads(name, query.shape[1])
+            chosen = tape.chosen_rows(name, query.shape[2])
             kept = taken(taken(weights.detach(), 1, heads), 2, chosen)
-            tape.add(self._call(wanted.name, kept, heads, chosen, past))
+            tape.add(self._call(name, kept, heads, chosen, past))
         return weights
 
     def _edited(
@@ -183,8 +182,7 @@ class Attend(Site):
         weights: Tensor = self.weigh(scores, allowed, query, past)  # [B,H,Q,K]
         if wanted is None or not wanted.edits:
             return weights
-        look = Look(site=wanted.name, kind=self.kind, first=past.first, allowed=allowed)
-        return edited(weights, wanted, look)
+        return edited(weights, wanted, self.kind, past.first, allowed)
 
     def after(self, query: Tensor, weights: Tensor, past: Past) -> Past:
         """The past of the query that comes after these."""
@@ -210,9 +208,9 @@ class Attend(Site):
         """Compute again the weights that a tape asks for, and only those, a few rows at a time."""
         (batch, count, queries, _), keys = asked.shape, memory.key.shape[2]
         group = count // memory.key.shape[1]
-        for tape in wanted.tapes:
-            heads = tape.chosen_heads(wanted.name, count)
-            rows = tape.chosen_rows(wanted.name, queries)
+        for name, tape in wanted.tapes:
+            heads = tape.chosen_heads(name, count)
+            rows = tape.chosen_rows(name, queries)
             query = taken(taken(asked, 1, heads), 2, rows) * self.score.scale  # [B,N,Q,E]
             key = taken(memory.key, 1, tuple(head // group for head in heads)).transpose(2, 3)
             kept = query.new_empty(batch, len(heads), len(rows), keys)  # [B,N,Q,K]
@@ -226,7 +224,7 @@ class Attend(Site):
                     if allowed.shape[1] > 1:
                         allowed = taken(allowed, 1, heads)
                 kept[:, :, few] = self.weigh(query[:, :, few] @ key, allowed)
-            tape.add(self._call(wanted.name, kept, heads, rows, past))
+            tape.add(self._call(name, kept, heads, rows, past))
 
     def _call(
         self, site: str, weights: Tensor, heads: Sequence[int], rows: Sequence[int], past: Past

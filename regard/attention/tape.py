@@ -195,11 +195,10 @@ _OPEN: ContextVar[tuple[Listener, ...]] = ContextVar("regard_open", default=())
 
 @dataclass(frozen=True)
 class Heard:
-    """What the open listeners want of one call of one site."""
+    """What the open listeners want of one call of a site, each by the name it knows the site by."""
 
-    name: str
-    tapes: tuple[Tape, ...]
-    edits: tuple[Edit, ...]
+    tapes: tuple[tuple[str, Tape], ...]
+    edits: tuple[tuple[str, Edit], ...]
 
 
 def heard(site: Site) -> Heard | None:
@@ -221,16 +220,12 @@ def _wanted(site: Site) -> Heard | None:
                 "edited; record the model that has it, or run it outside the `with` block"
             )
         return None
-    name = listeners[-1].names[id(site)]
+    named = [(each.names[id(site)], each) for each in listeners]
     tapes = tuple(
-        each.tape
-        for each in listeners
-        if each.tape is not None and each.names[id(site)] in each.listens
+        (name, each.tape) for name, each in named if each.tape is not None and name in each.listens
     )
-    edits = tuple(
-        each.edits[each.names[id(site)]] for each in listeners if each.names[id(site)] in each.edits
-    )
-    return Heard(name, tapes, edits) if tapes or edits else None
+    edits = tuple((name, each.edits[name]) for name, each in named if name in each.edits)
+    return Heard(tapes, edits) if tapes or edits else None
 
 
 def sites_of(model: nn.Module) -> dict[str, Site]:
@@ -319,9 +314,10 @@ def intervene(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
         yield
 
 
-def edited(weights: Tensor, wanted: Heard, look: Look) -> Tensor:
+def edited(weights: Tensor, wanted: Heard, kind: str, first: int, allowed: Tensor | None) -> Tensor:
     """The weights after all edits, each held to the shape and dtype it was given."""
-    for edit in wanted.edits:
+    for name, edit in wanted.edits:
+        look = Look(site=name, kind=kind, first=first, allowed=allowed)
         changed = edit(weights, look)
         if changed.shape != weights.shape or changed.dtype != weights.dtype:
             raise UserError(
