@@ -1,0 +1,55 @@
+"""Evaluate: a task over all batches in order, without learning."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+from regard.core.device import computing_in
+from regard.core.errors import UserError
+from regard.train.contract import Batch, Batches, Carry, Task
+from regard.train.sums import Sums, sums_of
+
+
+def evaluate(model: nn.Module, task: Task, batches: Batches, *, precision: str = "float32") -> Sums:
+    """The sums of a task over every batch, with what one batch hands on given to the next.
+
+    `evaluate(...).metrics()` has the loss per item and the perplexity over all of them.
+    """
+    sums, carry, device = Sums(), None, device_of(model)
+    with evaluating(model), torch.no_grad():
+        for index in range(len(batches)):
+            with computing_in(precision, device):
+                loss = task.loss(model, on_device(batches.batch(0, index), device), carry)
+            sums, carry = sums + sums_of(loss), detached(loss.carry)
+    if not sums.items:
+        raise UserError(f"there is nothing to evaluate on: {len(batches)} batches with no items")
+    return sums
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode inside; afterwards each module is in the mode it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where a model is."""
+    return next((each.device for each in model.parameters()), torch.device("cpu"))
+
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """The batch where the model is."""
+    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+
+
+def detached(carry: Carry | None) -> Carry | None:
+    """What is handed on, without the graph behind it."""
+    return None if carry is None else {name: each.detach() for name, each in carry.items()}

@@ -1,0 +1,121 @@
+"""Learner: one update, from a group of batches to new weights."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
+from time import monotonic
+
+from regard.core.device import computing_in
+from regard.core.errors import UserError
+from regard.train.contract import Batch, Batches, Task
+from regard.train.evaluate import detached, on_device
+from regard.train.guard import Update, blame
+from regard.train.interrupt import Stop
+from regard.train.optimise import scale_gradients
+from regard.train.plan import Plan
+from regard.train.state import State, random_states
+from regard.train.sums import Sums, sums_of
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What there is to say of an update."""
+
+    rate: float
+    """The learning rate it was taken with."""
+    norm: float
+    """The norm of its gradient, before clipping."""
+    stop: bool
+    """Was any process asked to stop meanwhile?"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner:
+    """Takes updates; all that changes is in `state`."""
+
+    task: Task
+    batches: Batches
+    plan: Plan
+    state: State
+
+    def update(self, stop: Stop) -> Learned:
+        """Gradients of a group of batches, summed over all processes, scaled, clipped, followed."""
+        began, state, at = monotonic(), self.state, self.state.progress
+        group, again = self.plan.group(at), self._as_it_was()
+        rate = self._set_rate()
+        sums = Sums()
+        for index in group:
+            with computing_in(self.plan.settings.precision, state.device):
+                loss = self.task.loss(state.model, self._batch(at.epoch, index), state.carry)
+            loss.total.backward()
+            state.carry = detached(loss.carry)
+            sums += sums_of(loss)
+        sums, stopping = self._over_all_processes(sums, stop)
+        learns = [each for each in state.model.parameters() if each.requires_grad]
+        state.world.add_gradients(learns)
+        norm = scale_gradients(learns, items=sums.items, clip=self.plan.settings.clip)
+        if not isfinite(sums.total) or not isfinite(norm):
+            raise blame(state.model, self.task, again)
+        state.optimiser.step()
+        state.optimiser.zero_grad()
+        if state.ema:
+            state.ema.follow(at.update + 1)
+        self._move_on(group, sums, monotonic() - began)
+        return Learned(rate, norm, stopping)
+
+    def _move_on(self, group: range, sums: Sums, took: float) -> None:
+        """Count the update; an epoch begins with nothing handed on from the one before."""
+        at, ended = self.state.progress, group.stop == self.plan.batches
+        if ended:
+            self.state.carry = None
+        self.state.progress = replace(
+            at,
+            update=at.update + 1,
+            epoch=at.epoch + ended,
+            index=0 if ended else group.stop,
+            seconds=at.seconds + took,
+            sums=at.sums + sums,
+            took=at.took + took,
+        )
+
+    def _batch(self, epoch: int, index: int) -> Batch:
+        """A batch, where the model is."""
+        return on_device(self.batches.batch(epoch, index), self.state.device)
+
+    def _set_rate(self) -> float:
+        """Give the optimiser the learning rate of the next update."""
+        rate = self.plan.settings.optimiser.lr * self.plan.factor(self.state.progress)
+        for group in self.state.optimiser.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def _as_it_was(self) -> Update:
+        """What it takes to take the next update again, should it fail."""
+        at = self.state.progress
+        return Update(
+            number=at.update + 1,
+            batches={
+                f"batch {index} of epoch {at.epoch}": partial(self._batch, at.epoch, index)
+                for index in self.plan.group(at)
+            },
+            carry=self.state.carry,
+            random=random_states(self.state.device),
+            precision=self.plan.settings.precision,
+        )
+
+    def _over_all_processes(self, sums: Sums, stop: Stop) -> tuple[Sums, bool]:
+        """The sums of all processes, which stop together when one of them is asked to."""
+        names = sorted(sums.counts)
+        total, items, asked, *counts = self.state.world.add_up(
+            [
+                sums.total,
+                float(sums.items),
+                float(stop.asked),
+                *(sums.counts[name] for name in names),
+            ]
+        )
+        if items == 0:
+            at = self.state.progress
+            raise UserError(f"batch {at.index} of epoch {at.epoch} has no items to learn from")
+        added = dict(zip(names, counts, strict=True))
+        return Sums(total=total, items=int(items), counts=added), asked > 0
