@@ -24,8 +24,8 @@ from regard.attention.tape import Call, Heard, Site, edited, heard
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
 
-CHUNK_ELEMENTS = 2**21
-"""Weights that are computed again at a time when a fused attention is recorded."""
+CHUNK_ELEMENTS = 2**19
+"""Weights that are computed again at a time when a fused attention is recorded: 2 MiB."""
 
 
 @dataclass(frozen=True)
@@ -205,26 +205,41 @@ class Attend(Site):
     def _record_fused(
         self, asked: Tensor, memory: Memory, mask: Mask | None, past: Past, wanted: Heard
     ) -> None:
-        """Compute again the weights that a tape asks for, and only those, a few rows at a time."""
-        (batch, count, queries, _), keys = asked.shape, memory.key.shape[2]
-        group = count // memory.key.shape[1]
+        """Compute again the weights that a tape asks for, and only those."""
+        group = asked.shape[1] // memory.key.shape[1]
         for name, tape in wanted.tapes:
-            heads = tape.chosen_heads(name, count)
-            rows = tape.chosen_rows(name, queries)
+            heads = tape.chosen_heads(name, asked.shape[1])
+            rows = tape.chosen_rows(name, asked.shape[2])
             query = taken(taken(asked, 1, heads), 2, rows) * self.score.scale  # [B,N,Q,E]
-            key = taken(memory.key, 1, tuple(head // group for head in heads)).transpose(2, 3)
-            kept = query.new_empty(batch, len(heads), len(rows), keys)  # [B,N,Q,K]
-            tall = max(1, CHUNK_ELEMENTS // max(1, batch * len(heads) * keys))
-            for start in range(0, len(rows), tall):
-                few = slice(start, start + tall)
-                allowed = None
-                if mask is not None:
-                    positions = torch.tensor(rows[few], device=asked.device) + past.first
-                    allowed = mask.rows(positions, keys)
-                    if allowed.shape[1] > 1:
-                        allowed = taken(allowed, 1, heads)
-                kept[:, :, few] = self.weigh(query[:, :, few] @ key, allowed)
+            key = taken(memory.key, 1, tuple(head // group for head in heads))  # [B,N,K,E]
+            kept = self._written_out(query, key.transpose(2, 3), mask, past.first, heads, rows)
             tape.add(self._call(name, kept, heads, rows, past))
+
+    def _written_out(
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        first: int,
+        heads: Sequence[int],
+        rows: Sequence[int],
+    ) -> Tensor:
+        """The weights of chosen heads and rows, in pieces that stay in a cache."""
+        batch, keys = query.shape[0], key.shape[3]
+        weights = query.new_empty(*query.shape[:3], keys)  # [B,N,Q,K]
+        a_row = max(1, len(heads) * keys)
+        tall = max(1, min(len(rows), CHUNK_ELEMENTS // a_row))
+        deep = max(1, CHUNK_ELEMENTS // (a_row * tall))
+        positions = torch.tensor(rows, device=query.device) + first
+        for few in (slice(start, start + tall) for start in range(0, len(rows), tall)):
+            allowed = None if mask is None else mask.rows(positions[few], keys)
+            if allowed is not None and allowed.shape[1] > 1:
+                allowed = taken(allowed, 1, heads)
+            for some in (slice(start, start + deep) for start in range(0, batch, deep)):
+                scores = query[some, :, few] @ key[some]
+                shown = allowed if allowed is None or allowed.shape[0] == 1 else allowed[some]
+                weights[some, :, few] = self.weigh(scores, shown)
+        return weights
 
     def _call(
         self, site: str, weights: Tensor, heads: Sequence[int], rows: Sequence[int], past: Past
