@@ -1,0 +1,170 @@
+"""Batches of sentences of about the same length, so that little of a batch is padding.
+
+Sentences are shuffled, put into buckets whose widths grow by a tenth (as in tensor2tensor), and cut
+into batches; then the batches are shuffled. Both orders are functions of seed and epoch.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import pairwise
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.core.errors import UserError, divides, positive
+from regard.core.protocols import Batch
+from regard.data.batch import IGNORE, Shard, WholeBatches, shuffled, within
+
+NARROWEST = 8
+"""Shorter sentences than this share the first bucket."""
+
+NOBODY = -1
+"""The number of a sentence that is not there: its row is all padding."""
+
+Gather = Callable[[Int[Tensor, "B"]], Batch]
+"""Makes a batch of the sentences with these numbers, in this order; NOBODY is an empty row."""
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> Int[Tensor, "B T"]:
+    """Rows of different lengths as one tensor.
+
+    >>> padded([[5, 6], [7]], fill=0).tolist()
+    [[5, 6], [7, 0]]
+    """
+    table = torch.full((len(rows), max((len(row) for row in rows), default=0)), fill)
+    for place, row in enumerate(rows):
+        table[place, : len(row)] = torch.tensor(row, dtype=torch.int64)
+    return table
+
+
+def next_tokens(sentences: Sequence[Sequence[int]], pad: int) -> Gather:
+    """Every token of a sentence but the last, and every one but the first as its target.
+
+    >>> gather = next_tokens([[2, 5, 3], [2, 6, 7, 3]], pad=0)
+    >>> gather(torch.tensor([0, 1]))["targets"].tolist()
+    [[5, 3, -100], [6, 7, 3]]
+    """
+
+    def gather(numbers: Int[Tensor, "B"]) -> Batch:
+        rows = [() if number == NOBODY else sentences[number] for number in numbers.tolist()]
+        return {
+            "tokens": padded([row[:-1] for row in rows], pad),
+            "targets": padded([row[1:] for row in rows], IGNORE),
+        }
+
+    return gather
+
+
+def bucket_widths(longest: int) -> list[int]:
+    """The widths of buckets for sentences up to the longest: each about a tenth wider.
+
+    >>> bucket_widths(14)
+    [8, 9, 10, 11, 12, 13, 14]
+    """
+    widths = [NARROWEST]
+    while widths[-1] < longest:
+        widths.append(max(widths[-1] + 1, int(widths[-1] * 1.1)))
+    return [*widths[:-1], longest]
+
+
+def _cuts(widths: list[int], rows: int | None, tokens: int | None) -> list[int]:
+    """Where batches begin and end among sentences in the order of these widths."""
+    if (rows is None) == (tokens is None):
+        raise UserError(f"give either batch or tokens_per_batch, got {rows} and {tokens}")
+    cuts = [0]
+    if rows is not None:
+        return [*range(0, len(widths), positive("batch", rows)), len(widths)]
+    assert tokens is not None
+    if positive("tokens_per_batch", tokens) < widths[-1]:
+        raise UserError(
+            f"tokens_per_batch={tokens} is less than the longest sentence, {widths[-1]} tokens"
+        )
+    while (first := cuts[-1]) < len(widths):
+        cuts.append(first + _fits(widths[first : first + tokens], tokens))
+    return cuts
+
+
+def _fits(widths: list[int], tokens: int) -> int:
+    """How many of these sentences, from the first on, fill a batch of so many tokens."""
+    # Widths only grow, so the last sentence of a batch says how wide all its rows are.
+    return bisect_right(range(len(widths)), tokens, key=lambda last: (last + 1) * widths[last])
+
+
+class BucketBatches(WholeBatches):
+    """Sentences in batches by length: `batch` to a batch, or as many as fill `tokens_per_batch`.
+
+    Each sentence comes once an epoch. `lengths` are those that padding brings to one width;
+    `gather` makes the tensors.
+
+    >>> sentences = [[1] * (length + 1) for length in (9, 20, 9, 20)]
+    >>> batches = BucketBatches([9, 20, 9, 20], next_tokens(sentences, 0), batch=2, seed=0)
+    >>> sorted(batches.batch(0, index)["tokens"].shape[1] for index in range(len(batches)))
+    [9, 20]
+    >>> batches.waste(epoch=0)
+    0.0
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        gather: Gather,
+        *,
+        seed: int,
+        batch: int | None = None,
+        tokens_per_batch: int | None = None,
+    ) -> None:
+        super().__init__(1 if batch is None else batch)
+        for number, length in enumerate(lengths):
+            positive(f"the length of sentence {number}", length)
+        if not lengths:
+            raise UserError("there are no sentences to make batches of")
+        widths = bucket_widths(max(lengths))
+        self._lengths = torch.tensor(lengths)
+        self._buckets = torch.searchsorted(torch.tensor(widths), self._lengths)
+        ordered = [widths[bucket] for bucket in self._buckets.sort().values.tolist()]
+        self._cuts = _cuts(ordered, batch, tokens_per_batch)
+        self._gather = gather
+        self._even = batch is not None
+        self._seed = seed
+        self._multiple = 1
+        self._known: tuple[int, list[Tensor]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._cuts) - 1
+
+    def numbers(self, epoch: int, index: int) -> Int[Tensor, "B"]:
+        """Which sentences are in a batch."""
+        return self._plan(epoch)[within(index, len(self))]
+
+    def _plan(self, epoch: int) -> list[Tensor]:
+        """The sentences of every batch of an epoch; that of the last one asked for is kept."""
+        if self._known is None or self._known[0] != epoch:
+            order = shuffled(len(self._lengths), self._seed, epoch, 0)
+            order = order[self._buckets[order].argsort(stable=True)]
+            cut = [order[first:last] for first, last in pairwise(self._cuts)]
+            turn = shuffled(len(cut), self._seed, epoch, 1).tolist()
+            self._known = (epoch, [cut[place] for place in turn])
+        return self._known[1]
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """The sentences of a batch as tensors."""
+        numbers = self.numbers(epoch, index)
+        lacking = -len(numbers) % self._multiple
+        return self._gather(torch.cat([numbers, torch.full((lacking,), NOBODY)]))
+
+    def waste(self, epoch: int) -> float:
+        """How much of the batches of an epoch is padding, from 0 to 1."""
+        cells = sum(
+            len(numbers) * int(self._lengths[numbers].max()) for numbers in self._plan(epoch)
+        )
+        return 1.0 - int(self._lengths.sum()) / cells
+
+    def shard(self, rank: int, world: int) -> Shard:
+        """The sentences of one process; where they do not come out even, empty rows are added."""
+        if self._even:
+            divides("batch", self.rows, "world", world)
+        filled = copy(self)
+        filled._multiple = positive("world", world)
+        return Shard(filled, rank, world)

@@ -1,0 +1,89 @@
+"""The cache folder, and what is in a file without reading it twice.
+
+The folder is that of the environment variable REGARD_CACHE, or ~/.cache/regard. Everything in it
+can be made again, so it may be deleted at any time.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import time
+from pathlib import Path
+
+from regard.core.errors import UserError
+from regard.data.atomic import replacing
+from regard.data.text import opened
+
+log = logging.getLogger(__name__)
+
+SETTLED_NS = 2_000_000_000
+"""A file that changed later than so many nanoseconds ago may change again without its time stamp
+showing it, because file systems count time in ticks of up to two seconds."""
+
+
+def cache_folder() -> Path:
+    """Where the cache is."""
+    chosen = os.environ.get("REGARD_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "regard"
+
+
+def stamp(path: Path) -> dict[str, int]:
+    """What changes when a file does: a look at the folder tells, not at the content."""
+    status = path.stat()
+    return {
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "ctime_ns": status.st_ctime_ns,
+        "inode": status.st_ino,
+    }
+
+
+def content(path: Path, folder: Path) -> str:
+    """The SHA-256 of a file; read once, then known from its stamp for as long as that is the same.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a").write_text("a")
+    >>> content(folder / "a", folder / "cache")[:8]
+    'ca978112'
+    """
+    note = folder / "sources" / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()}.json"
+    before = _stamp_of_readable(path)
+    known = _noted(note, before)
+    if known is not None:
+        return known
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    changed = max(before["mtime_ns"], before["ctime_ns"])
+    if stamp(path) == before and time.time_ns() - changed > SETTLED_NS:
+        _note(note, {"path": str(path), "stamp": before, "sha256": digest})
+    return digest
+
+
+def _note(note: Path, held: dict[str, object]) -> None:
+    """Keep a note if that is possible; a cache that can only be read still serves."""
+    try:
+        with replacing(note) as file:
+            file.write(json.dumps(held).encode())
+    except UserError as problem:
+        log.info("%s", problem)
+
+
+def _stamp_of_readable(path: Path) -> dict[str, int]:
+    """The stamp, or the reader's own error for a file that cannot be read."""
+    with opened(str(path)):
+        pass
+    if not path.is_file():
+        raise UserError(f"{path}: is no ordinary file; give `-` and pipe it in")
+    return stamp(path)
+
+
+def _noted(note: Path, now: dict[str, int]) -> str | None:
+    """The SHA-256 that was noted for a file with this stamp; a note that is spoilt is none."""
+    try:
+        held = json.loads(note.read_bytes())
+        digest = held["sha256"] if held["stamp"] == now else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return digest if isinstance(digest, str) else None

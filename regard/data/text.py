@@ -1,0 +1,341 @@
+"""Text from files, gzip files and stdin, one record at a time, however large the file.
+
+The rules are the same for every form. Text is UTF-8, strictly; a byte-order mark at the very start
+is skipped. A line ends at `\\n` or `\\r\\n`, and nowhere else. A NUL byte is refused, and so is a
+line longer than `longest` characters. Every error says `file:line:`, and `-` is stdin.
+
+>>> import tempfile
+>>> path = Path(tempfile.mkdtemp()) / "two.txt"
+>>> _ = path.write_text("one line\\nand another\\n")
+>>> [record.text for record in lines(str(path))]
+['one line', 'and another']
+"""
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+
+from regard.core.errors import UserError, choose, nearest, positive, unknown
+
+LONGEST = 4_000_000
+"""How many characters a line may have unless the caller says otherwise."""
+
+STDIN = "-"
+
+Watch = Callable[[bytes], None]
+"""Is shown the bytes of a file, as they are on disk, while they are read."""
+
+Field = int | str
+"""Which part of a record: a column by its number from 1, or a column or JSON field by name."""
+
+
+class Record(NamedTuple):
+    """What was asked for of one line."""
+
+    number: int
+    """The line, from 1."""
+    texts: tuple[str, ...]
+    """The text of the line, or of each field that was asked for."""
+
+    @property
+    def text(self) -> str:
+        """The first text, which is the only one where one field was asked for."""
+        return self.texts[0]
+
+
+def shown(path: str) -> str:
+    """A path as errors show it."""
+    return "stdin" if path == STDIN else path
+
+
+def missing(path: Path) -> UserError:
+    """The error for a file that is not there: what is in its folder that looks like it."""
+    folder = path.parent
+    if not folder.is_dir():
+        return UserError(f"{path}: no such file; there is no folder {folder} either")
+    names = sorted(each.name for each in islice(folder.iterdir(), 10_000))
+    guess = nearest(path.name, names)
+    if guess:
+        return UserError(f"{path}: no such file; did you mean {folder / guess}?")
+    held = ", ".join(names[:10]) or "nothing"
+    more = ", ..." if len(names) > 10 else ""
+    return UserError(f"{path}: no such file; {folder} holds {held}{more}")
+
+
+@runtime_checkable
+class Bytes(Protocol):
+    """What is asked of an open file."""
+
+    def read(self, size: int, /) -> bytes:
+        """So many bytes, or fewer at the end."""
+        ...
+
+    def readline(self, limit: int, /) -> bytes:
+        """The next line with its end, or as much of it as the limit allows; nothing at the end."""
+        ...
+
+
+class _Watched(io.RawIOBase):
+    """A file whose bytes are shown to a watcher as they are read."""
+
+    def __init__(self, file: Bytes, watch: Watch) -> None:
+        super().__init__()
+        self._file = file
+        self._watch = watch
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        taken = self._file.read(len(buffer))
+        buffer[: len(taken)] = taken
+        self._watch(taken)
+        return len(taken)
+
+
+@contextmanager
+def opened(path: str, watch: Watch | None = None) -> Iterator[Bytes]:
+    """The bytes of a file, unpacked if its name ends in .gz, or of stdin."""
+    if path == STDIN:
+        file = sys.stdin.buffer
+        yield file if watch is None else io.BufferedReader(_Watched(file, watch))
+        return
+    with _file(path) as file:
+        plain = file if watch is None else io.BufferedReader(_Watched(file, watch), 1 << 20)
+        if path.endswith(".gz"):
+            with gzip.open(plain, "rb") as unpacked:
+                yield io.BufferedReader(unpacked, 1 << 20)
+        else:
+            yield plain
+
+
+def _file(path: str) -> BinaryIO:
+    """An open file, or an error that says what is wrong with the path."""
+    try:
+        return Path(path).open("rb")
+    except FileNotFoundError:
+        raise missing(Path(path)) from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give the file inside it") from None
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise UserError(f"{path}: cannot be opened: {reason}") from None
+
+
+def lines(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iterator[Record]:
+    """Every line of a text file, without its end."""
+    name = shown(path)
+    # A character has at most four bytes; two more for the line's end, three for a byte-order mark.
+    limit = 4 * positive("longest", longest) + 6
+    number = 0
+    try:
+        with opened(path, watch) as file:
+            while raw := file.readline(limit):
+                number += 1
+                text = None if len(raw) == limit else _decoded(raw, name, number)
+                if text is None or len(text) > longest:
+                    raise UserError(
+                        f"{name}:{number}: a line of more than {longest:,} characters; "
+                        f"break it up, or allow more with longest="
+                    )
+                yield Record(number, (text,))
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise UserError(
+            f"{name}:{number + 1}: damaged gzip file: {problem}; fetch it again"
+        ) from None
+    except OSError as problem:
+        raise UserError(
+            f"{name}:{number + 1}: cannot be read: {problem.strerror or problem}"
+        ) from None
+    if not number:
+        raise UserError(f"{name}: is empty; there is no text in it")
+
+
+def _decoded(raw: bytes, name: str, number: int) -> str:
+    """The text of a line without its end."""
+    if number == 1:
+        raw = raw.removeprefix(b"\xef\xbb\xbf")
+    if raw.endswith(b"\n"):
+        raw = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
+    if b"\0" in raw:
+        raise UserError(
+            f"{name}:{number}: byte {raw.index(0) + 1} of the line is NUL (0x00), "
+            f"which no text holds{_guess(raw, name)}"
+        )
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as problem:
+        raise UserError(
+            f"{name}:{number}: byte {problem.start + 1} of the line, 0x{raw[problem.start]:02x}, "
+            f"is not UTF-8 ({problem.reason}){_guess(raw, name)}"
+        ) from None
+
+
+def _guess(raw: bytes, name: str) -> str:
+    """What a line that is not text may be instead, and what to do about it."""
+    if raw.startswith(b"\x1f\x8b"):
+        rename = "unpack it first" if name == "stdin" else "let its name end in .gz"
+        return f"; this looks like gzip: {rename}"
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]:
+        return "; this looks like UTF-16: convert it, as `iconv -f UTF-16 -t UTF-8` does"
+    return "; remove it, or convert the file, as `iconv -f LATIN1 -t UTF-8` does"
+
+
+def tsv(
+    path: str, columns: Sequence[Field], longest: int = LONGEST, watch: Watch | None = None
+) -> Iterator[Record]:
+    """The chosen columns of every row: by number from 1, or by name if the first line names them.
+
+    The first line is a header if any column is asked for by name, and a row otherwise. A cell is
+    what stands between two tabs, as it stands: there is no quoting.
+    """
+    name = shown(path)
+    headed = any(isinstance(column, str) for column in columns)
+    places = [column if isinstance(column, int) else 0 for column in columns]
+    if not headed and min(places) < 1:
+        raise UserError(f"{name}: column {min(places)} was asked for; columns count from 1")
+    number = 0
+    for number, (line,) in lines(path, longest, watch):
+        cells = line.split("\t")
+        if headed and number == 1:
+            places = [_place(column, cells, name) for column in columns]
+            continue
+        if max(places) > len(cells):
+            raise UserError(
+                f"{name}:{number}: column {max(places)} was asked for, "
+                f"but this row has {len(cells)}; columns are set apart by tabs"
+            )
+        yield Record(number, tuple(cells[place - 1] for place in places))
+    if headed and number == 1:
+        raise UserError(f"{name}: has a header and no rows")
+
+
+def _place(column: Field, header: list[str], name: str) -> int:
+    """The number of a column, given the header."""
+    if isinstance(column, int):
+        if not 1 <= column <= len(header):
+            raise UserError(
+                f"{name}:1: column {column} was asked for; there are {len(header)}, from 1"
+            )
+        return column
+    if column not in header:
+        raise UserError(f"{name}:1: {unknown('column', column, header)}")
+    return header.index(column) + 1
+
+
+def jsonl(
+    path: str, fields: Sequence[str], longest: int = LONGEST, watch: Watch | None = None
+) -> Iterator[Record]:
+    """The chosen fields of every JSON object, one object a line; blank lines are skipped."""
+    name = shown(path)
+    found = False
+    for number, (line,) in lines(path, longest, watch):
+        if line.strip():
+            found = True
+            held = _object(line, f"{name}:{number}")
+            texts = tuple(_text(held, field, f"{name}:{number}") for field in fields)
+            yield Record(number, texts)
+    if not found:
+        raise UserError(f"{name}: has only blank lines; one JSON object a line was expected")
+
+
+def _object(line: str, where: str) -> dict[str, object]:
+    """The JSON object of a line."""
+    try:
+        held: object = json.loads(line)
+    except json.JSONDecodeError as problem:
+        raise UserError(
+            f"{where}: not JSON: {problem.msg} at character {problem.pos + 1}"
+        ) from None
+    except (ValueError, RecursionError) as problem:
+        # A number with thousands of digits, or brackets within brackets without end.
+        raise UserError(f"{where}: JSON that cannot be read: {problem}") from None
+    if not isinstance(held, dict):
+        raise UserError(f'{where}: not a JSON object; expected {{"text": ...}} and the like')
+    return held
+
+
+def _text(held: dict[str, object], field: str, where: str) -> str:
+    """The text of a field."""
+    if field not in held:
+        raise UserError(f"{where}: {unknown('field', field, held)}")
+    text = held[field]
+    if not isinstance(text, str):
+        raise UserError(f"{where}: field {field!r} is no string but {json.dumps(text)[:40]}")
+    if "\0" in text:
+        raise UserError(f"{where}: field {field!r} holds a NUL character, which no text holds")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # JSON may write \ud800 on its own, which stands for no character.
+        raise UserError(
+            f"{where}: field {field!r} holds half a surrogate pair, which is no text"
+        ) from None
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where text comes from: a file, its form, and the field of each record that is the text."""
+
+    path: str
+    """A file, gzip if its name ends in .gz; `-` is stdin."""
+    form: str = "plain"
+    """A row of FORMS."""
+    field: Field | None = None
+    """For TSV the column by number (from 1) or header; for JSONL the field by name."""
+    longest: int = LONGEST
+    """How many characters a line may have."""
+
+    def __post_init__(self) -> None:
+        choose("form of text", self.form, FORMS)
+        if (self.form == "plain") != (self.field is None):
+            wanted = "takes no field" if self.form == "plain" else "needs field="
+            raise UserError(f"{shown(self.path)}: {self.form} {wanted}, got field={self.field!r}")
+        if self.form == "jsonl" and not isinstance(self.field, str):
+            raise UserError(f"{self.path}: field={self.field!r}: JSON fields have names")
+
+    def records(self, watch: Watch | None = None) -> Iterator[Record]:
+        """The text of every record, with its line."""
+        return FORMS[self.form](self, watch)
+
+
+def source_at(path: str, field: Field | None = None) -> Source:
+    """The source at a path, its form told by the name: .tsv, .jsonl, anything else is plain.
+
+    >>> source_at("talk.jsonl.gz", "said").form
+    'jsonl'
+    """
+    suffix = Path(path.removesuffix(".gz")).suffix
+    form = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(suffix, "plain")
+    return Source(path=path, form=form, field=field)
+
+
+def _plain(source: Source, watch: Watch | None) -> Iterator[Record]:
+    return lines(source.path, source.longest, watch)
+
+
+def _tsv(source: Source, watch: Watch | None) -> Iterator[Record]:
+    assert source.field is not None
+    return tsv(source.path, [source.field], source.longest, watch)
+
+
+def _jsonl(source: Source, watch: Watch | None) -> Iterator[Record]:
+    assert isinstance(source.field, str)
+    return jsonl(source.path, [source.field], source.longest, watch)
+
+
+FORMS: dict[str, Callable[[Source, Watch | None], Iterator[Record]]] = {
+    "plain": _plain,
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+}
+"""The forms text comes in. To add one, write its reader and add its row."""

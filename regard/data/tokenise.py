@@ -1,0 +1,301 @@
+"""Words, characters, bytes and byte pairs: text to numbers and back.
+
+Every tokeniser is a Hugging Face `tokenizers` pipeline, whole in its tokenizer.json, with the same
+four special tokens in front. None of them is ever found in a text by accident: `<eos>` in a text of
+bytes is five bytes. Only the word kind knows special tokens by their spelling, because PTB writes
+`<unk>` as a word, and it turns the end of a line into `<eos>`.
+
+Byte pairs are those of Sennrich et al. 2016 over bytes, split as GPT-2 does (Radford et al. 2019).
+
+>>> tokeniser = train("word", ["the cat", "the mat"])
+>>> tokeniser.encode("the dog\\n"), tokeniser.decode([4, 1, 3])
+([4, 1, 3], 'the <unk>\\n')
+"""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from tokenizers import Tokenizer, trainers
+from torch import Tensor
+
+from regard.core.errors import UserError, choose, positive
+from regard.data.atomic import replacing
+from regard.data.pipeline import (
+    BOS,
+    BYTES,
+    EOS,
+    PAD,
+    PIPELINES,
+    QUICK,
+    SPECIALS,
+    UNK,
+    Quick,
+    by_byte,
+    by_char,
+    by_pair,
+    by_word,
+    tensor,
+    words,
+)
+from regard.data.text import missing
+
+SPELLINGS: dict[str, tuple[str, ...]] = {
+    PAD: (PAD, "[PAD]", "<|endoftext|>"),
+    UNK: (UNK, "[UNK]", "<|endoftext|>"),
+    BOS: (BOS, "<s>", "[CLS]", "<|endoftext|>"),
+    EOS: (EOS, "</s>", "[SEP]", "<|endoftext|>"),
+}
+"""How vocabularies from elsewhere spell the same four."""
+
+BPE_VOCABULARY = 8192
+"""How many byte pairs are learnt unless the caller says otherwise."""
+
+
+@contextmanager
+def _guarded(name: str) -> Iterator[None]:
+    """Errors of the library as errors for people: its panics are not even Exceptions."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as problem:
+        raise UserError(f"{name}: is no tokenizer that works: {problem}") from problem
+
+
+def _writable(text: str) -> None:
+    """Refuse half a surrogate pair, which no file can hold and the library cannot take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise UserError(
+            f"character {problem.start + 1} of the text is half a surrogate pair, which is no text"
+        ) from None
+
+
+class Tokeniser:
+    """A vocabulary, and the way from text to its numbers and back."""
+
+    def __init__(self, pipeline: Tokenizer, name: str = "tokenizer") -> None:
+        with _guarded(name):
+            # A file from elsewhere may cut or pad what it encodes, which would spoil a corpus.
+            pipeline.no_truncation()
+            pipeline.no_padding()
+            pipeline.encode_special_tokens = True
+            self._numbers: dict[str, int] = pipeline.get_vocab(with_added_tokens=True)
+            self._json: str = pipeline.to_str()
+            # Some broken files load and then panic at the first text; better now than later.
+            pipeline.decode(pipeline.encode("a b\n", add_special_tokens=False).ids)
+        if not self._numbers:
+            raise UserError(f"{name}: has an empty vocabulary")
+        self._pipeline = pipeline
+        self._name = name
+        self.vocabulary = max(self._numbers.values()) + 1
+        """How many numbers there are: the size of an embedding."""
+
+    def _special(self, role: str) -> int:
+        for spelling in SPELLINGS[role]:
+            if spelling in self._numbers:
+                return self._numbers[spelling]
+        raise UserError(
+            f"{self._name}: has no {role} token; looked for {', '.join(SPELLINGS[role])}"
+        )
+
+    @property
+    def pad(self) -> int:
+        """The number that fills up short rows."""
+        return self._special(PAD)
+
+    @property
+    def unk(self) -> int:
+        """The number of everything that is not in the vocabulary."""
+        return self._special(UNK)
+
+    @property
+    def bos(self) -> int:
+        """The number that stands before a sequence."""
+        return self._special(BOS)
+
+    @property
+    def eos(self) -> int:
+        """The number that ends a sequence."""
+        return self._special(EOS)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of tokenizer.json."""
+        return hashlib.sha256(self._json.encode()).hexdigest()
+
+    @cached_property
+    def kind(self) -> str | None:
+        """The row of TOKENISERS that makes such pipelines; none for one from elsewhere."""
+        bare = _bare(self._json)
+        same = (kind for kind, pipeline in PIPELINES.items() if _bare(pipeline().to_str()) == bare)
+        return next(same, None)
+
+    @property
+    def ends_lines(self) -> bool:
+        """Does the end of a line become `<eos>`?"""
+        return self.kind == "word"
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of a text; nothing is put before or after it."""
+        numbers: list[int] = self.encode_all([text]).tolist()
+        return numbers
+
+    def encode_all(self, texts: Sequence[str], end: int | None = None) -> Int[Tensor, "T"]:
+        """The numbers of many texts in a row, each followed by `end` if one is given."""
+        _writable("".join(texts))
+        with _guarded(self._name):
+            if self._quick is None:
+                encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+                closing = [] if end is None else [end]
+                return tensor([number for each in encoded for number in each.ids + closing])
+            if end is None:
+                return self._quick("".join(texts))
+            rows = [part for text in texts for part in (self._quick(text), tensor([end]))]
+            return torch.cat([tensor([]), *rows])
+
+    @cached_property
+    def _quick(self) -> Quick | None:
+        make = QUICK.get(self.kind or "")
+        return None if make is None else make(self._numbers)
+
+    def decode(self, ids: Sequence[int] | Int[Tensor, "T"]) -> str:
+        """The text of some numbers, without the special tokens, except `<unk>`, which is shown."""
+        numbers = [int(number) for number in ids]
+        for number in numbers:
+            if not 0 <= number < self.vocabulary:
+                raise UserError(
+                    f"{number} is not in this vocabulary, which goes from 0 to "
+                    f"{self.vocabulary - 1}"
+                )
+        with _guarded(self._name):
+            text: str = self._pipeline.decode(numbers, skip_special_tokens=True)
+        return text
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """Where in the text each of its tokens begins and ends, in characters."""
+        _writable(text)
+        with _guarded(self._name):
+            spans: list[tuple[int, int]] = self._pipeline.encode(
+                text, add_special_tokens=False
+            ).offsets
+        return spans
+
+    def save(self, path: Path) -> None:
+        """Write tokenizer.json."""
+        with replacing(path) as file:
+            file.write(self._json.encode())
+
+
+def load(path: Path) -> Tokeniser:
+    """Read a tokenizer.json, ours or any other."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise missing(path) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path}: cannot be read: {problem}") from None
+    with _guarded(str(path)):
+        pipeline = Tokenizer.from_str(text)
+    return Tokeniser(pipeline, str(path))
+
+
+def train(
+    kind: str, lines: Iterable[str], vocabulary: int | None = None, min_frequency: int = 1
+) -> Tokeniser:
+    """A tokeniser for some text, given line by line without the ends of the lines.
+
+    `vocabulary` is the most tokens there may be, special ones included; without it there is no
+    limit for words and characters, and 8192 for byte pairs. What is rarer than `min_frequency` is
+    left out.
+    """
+    trainer = choose("tokeniser", kind, TOKENISERS)
+    floor = len(SPECIALS) + (1 if kind in ("word", "char") else 256)
+    if vocabulary is not None and positive("vocabulary", vocabulary) < floor:
+        held = f"the special tokens {' '.join(SPECIALS)} and " + (
+            "one more" if floor == len(SPECIALS) + 1 else "the 256 bytes"
+        )
+        raise UserError(f"vocabulary={vocabulary} is too small for {held}: at least {floor}")
+    return trainer(lines, vocabulary, positive("min_frequency", min_frequency))
+
+
+def _bare(text: str) -> dict[str, object]:
+    """A tokenizer.json without what training puts into it."""
+    whole: dict[str, object] = json.loads(text)
+    model = whole["model"]
+    if isinstance(model, dict):
+        whole["model"] = {name: model[name] for name in model.keys() - {"vocab", "merges"}}
+    return whole
+
+
+def _ranked(counts: Counter[str], vocabulary: int | None, min_frequency: int) -> list[str]:
+    """The tokens to keep, the most frequent first, equal ones in the order of the alphabet."""
+    if not counts:
+        raise UserError("there is no text to train a tokeniser on")
+    kept = [token for token in counts if counts[token] >= min_frequency and token not in SPECIALS]
+    kept.sort(key=lambda token: (-counts[token], token))
+    return kept[: None if vocabulary is None else vocabulary - len(SPECIALS)]
+
+
+def train_word(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+    """The most frequent words."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(words(line))
+    return Tokeniser(by_word(_ranked(counts, vocabulary, min_frequency)))
+
+
+def train_char(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+    """The most frequent characters, the end of a line among them."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line)
+        counts["\n"] += 1
+    return Tokeniser(by_char(_ranked(counts, vocabulary, min_frequency)))
+
+
+def train_byte(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+    """All 256 bytes, whatever the text."""
+    return Tokeniser(by_byte())
+
+
+def train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+    """All 256 bytes and the most frequent pairs of what is already in the vocabulary."""
+    pipeline = by_pair()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary or BPE_VOCABULARY,
+        min_frequency=min_frequency,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=list(BYTES),
+        show_progress=False,
+    )
+    seen = Counter[str]()
+
+    def ended() -> Iterator[str]:
+        for line in lines:
+            seen["lines"] += 1
+            yield line + "\n"
+
+    pipeline.train_from_iterator(ended(), trainer)
+    if not seen:
+        raise UserError("there is no text to train a tokeniser on")
+    return Tokeniser(pipeline)
+
+
+Trainer = Callable[[Iterable[str], int | None, int], Tokeniser]
+
+TOKENISERS: dict[str, Trainer] = {
+    "word": train_word,
+    "char": train_char,
+    "byte": train_byte,
+    "bpe": train_bpe,
+}
+"""The kinds of tokeniser: how each is made from lines, a limit and the least frequency."""
