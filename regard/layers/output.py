@@ -1,0 +1,57 @@
+"""The distribution of the next token at each position, as a value that a model returns.
+
+A loss asks it how likely the targets are, a search asks it for logits; neither needs to know how
+the model came by it, and the table of all logits is never held where only the targets matter.
+
+>>> import torch
+>>> words = Vocabulary(torch.zeros(1, 2, 4), torch.randn(10, 4))
+>>> round(words.surprise(torch.tensor([[3, 5]])).item() / 2, 4)      # log 10 for each of two
+2.3026
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+IGNORED = -100
+"""The target of a position that is not to be predicted."""
+
+
+class Prediction(ABC):
+    """What a language model says of the next token, at each position of each sequence."""
+
+    @abstractmethod
+    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """-log p of the targets, summed over all that are not `IGNORED`."""
+
+    @abstractmethod
+    def logits(self) -> Float[Tensor, "B T V"]:
+        """Log-probabilities of all tokens, up to a constant for each position."""
+
+
+@dataclass(frozen=True)
+class Vocabulary(Prediction):
+    """softmax(W h + b): the usual output layer."""
+
+    states: Float[Tensor, "B T D"]
+    weight: Float[Tensor, "V D"]
+    bias: Float[Tensor, "V"] | None = None
+
+    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """Projection and cross-entropy in one, a few positions at a time."""
+        return F.linear_cross_entropy(
+            self.states.flatten(0, 1),
+            self.weight,
+            targets.flatten(),
+            linear_bias=self.bias,
+            reduction="sum",
+            ignore_index=IGNORED,
+            label_smoothing=smoothing,
+        )
+
+    def logits(self) -> Float[Tensor, "B T V"]:
+        """W h + b."""
+        return F.linear(self.states, self.weight, self.bias)

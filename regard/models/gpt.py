@@ -1,0 +1,176 @@
+"""A decoder-only Transformer: GPT (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
+
+GPT normalises after each sum, GPT-2 inside each branch and once more at the end; both learn their
+positions and use the embedding as output layer. Rotary positions, shared key heads and any score or
+weighing of the tables are a word in the config.
+
+>>> import torch
+>>> model = GPT(GPT.Config(width=16, heads=2, layers=2, context=8), vocabulary=10)
+>>> prediction, _ = model(torch.tensor([[1, 2, 3]]))
+>>> prediction.logits().shape
+torch.Size([1, 3, 10])
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.attention import causal
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.core.protocols import Batch, Carry
+from regard.layers.block import EncoderBlock
+from regard.layers.cache import Cache
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.feedforward import FeedForward
+from regard.layers.multihead import SelfAttention
+from regard.layers.output import Vocabulary
+from regard.layers.position import Learned, Rotary, Sinusoidal
+
+
+@dataclass(frozen=True)
+class GPTState:
+    """What every layer has seen."""
+
+    caches: tuple[Cache, ...]
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.caches[0].length
+
+    def select(self, rows: Int[Tensor, "N"]) -> "GPTState":
+        """The state of the chosen batch rows, in that order."""
+        return GPTState(tuple(cache.select(rows) for cache in self.caches))
+
+
+class GPT(nn.Module):
+    """Predicts the next token from all tokens before it, up to `context`."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        width: PositiveInt = 128
+        heads: PositiveInt = 4
+        layers: PositiveInt = 4
+        context: PositiveInt = 64
+        """The most tokens it can look back on."""
+        hidden: PositiveInt | None = None
+        """Units of the feed-forward layers; four times the width if not given."""
+        key_heads: PositiveInt | None = None
+        """Heads of keys and values, fewer than `heads` to share them."""
+        activation: str = "gelu"
+        norm: Literal["before", "after"] = "before"
+        """Normalise before each branch (GPT-2) or after each sum (GPT)."""
+        position: Literal["learned", "sinusoidal", "rotary"] = "learned"
+        score: str = "scaled_dot"
+        weigh: str = "softmax"
+        bias: bool = True
+        """Biases in attention and feed-forward layers."""
+        tied: bool = True
+        """Use the embedding as output layer."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+
+    def __init__(self, config: Config, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.embed = TokenEmbedding(vocabulary, config.width)
+        added = {"learned": Learned, "sinusoidal": Sinusoidal}
+        self.position = (
+            None
+            if config.position == "rotary"
+            else added[config.position](config.width, config.context)
+        )
+        self.drop = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(self._block() for _ in range(config.layers))
+        before = config.norm == "before"
+        self.norm = nn.LayerNorm(config.width) if before else nn.Identity()
+        self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
+        self._initialise()
+
+    def _block(self) -> EncoderBlock:
+        c = self.config
+        rotary = Rotary(c.width // c.heads, c.context) if c.position == "rotary" else None
+        hidden = c.hidden or 4 * c.width
+        attention = SelfAttention(
+            c.width,
+            c.heads,
+            key_heads=c.key_heads,
+            score=c.score,
+            weigh=c.weigh,
+            rotary=rotary,
+            dropout=c.dropout,
+            bias=c.bias,
+        )
+        feedforward = FeedForward(c.width, hidden, activation=c.activation, bias=c.bias)
+        return EncoderBlock(
+            c.width,
+            c.heads,
+            hidden,
+            dropout=c.dropout,
+            norm_first=c.norm == "before",
+            attention=attention,
+            feedforward=feedforward,
+        )
+
+    def _initialise(self) -> None:
+        """Normal with 0.02, by 1/√(2 layers) less where a branch ends (GPT-2, section 2.3)."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                last = name.endswith(("merge", "narrow"))
+                shrink = (2 * self.config.layers) ** -0.5 if last else 1.0
+                nn.init.normal_(module.weight, std=0.02 * shrink)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
+    ) -> tuple[Vocabulary, None]:
+        """What follows each token; nothing is handed on."""
+        x = self._entered(tokens, 0)
+        for layer in self.layers:
+            x = layer(x, CAUSAL)
+        return self._predicted(x), None
+
+    def start(self, source: Batch) -> GPTState:
+        """The state after a prompt, all but its last token, which the first step reads."""
+        tokens = source["tokens"]
+        if tokens.shape[1] == 0:
+            raise UserError("a prompt needs at least one token")
+        room = self.config.context
+        state = GPTState(tuple(Cache(room=room) for _ in self.layers))
+        return state if tokens.shape[1] == 1 else self._read(tokens[:, :-1], state)[1]
+
+    def step(
+        self, tokens: Int[Tensor, "B"], state: GPTState
+    ) -> tuple[Float[Tensor, "B V"], GPTState]:
+        """Logits of what follows these tokens."""
+        x, state = self._read(tokens[:, None], state)
+        return self._predicted(x).logits().squeeze(1), state
+
+    def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
+        x, caches = self._entered(tokens, state.length), []
+        for layer, cache in zip(self.layers, state.caches, strict=True):
+            assert isinstance(layer, EncoderBlock)
+            x, grown = layer.step(x, cache, CAUSAL)
+            caches.append(grown)
+        return x, GPTState(tuple(caches))
+
+    def _entered(self, tokens: Tensor, first: int) -> Tensor:
+        if first + tokens.shape[1] > self.config.context:
+            raise UserError(
+                f"{first + tokens.shape[1]} tokens do not fit a context of {self.config.context}"
+            )
+        x = self.embed(tokens)
+        entered: Tensor = self.drop(x if self.position is None else self.position(x, first))
+        return entered
+
+    def _predicted(self, x: Tensor) -> Vocabulary:
+        table = self.embed.table if self.output is None else self.output
+        return Vocabulary(self.norm(x), table.weight)
+
+
+CAUSAL = causal()

@@ -1,0 +1,1 @@
+"""Tasks: from a batch to a loss, metrics and predictions."""
