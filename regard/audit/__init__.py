@@ -1,0 +1,15 @@
+"""Black-box tests of any attention here, or of your own.
+
+>>> from regard.attention import Attend, ScaledDot
+>>> check(Attend(ScaledDot(4)), AsAttend(heads=2), width=8).ok
+True
+"""
+
+from regard.audit.adapters import AsAttend, AsTorchMultihead, Recorded
+from regard.audit.invariants import CHECKS, Check, check
+from regard.audit.report import Outcome, Report, Where
+
+__all__ = [
+    "CHECKS", "AsAttend", "AsTorchMultihead", "Check", "Outcome", "Recorded", "Report", "Where",
+    "check",
+]  # fmt: skip
