@@ -6,7 +6,7 @@ by having the methods, not by inheriting anything.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -32,6 +32,7 @@ class Loss:
     """Further sums over the same items, for the log: how many were right, say."""
 
 
+@runtime_checkable
 class Task(Protocol):
     """A batch in, a loss out."""
 
@@ -40,6 +41,7 @@ class Task(Protocol):
         ...
 
 
+@runtime_checkable
 class Batches(Protocol):
     """A data set in batches; their order depends on seed, epoch and index alone."""
 
@@ -55,6 +57,7 @@ class Batches(Protocol):
 State = TypeVar("State", bound="Selectable")
 
 
+@runtime_checkable
 class Selectable(Protocol):
     """A decoding state whose batch rows can be chosen, repeated and reordered."""
 
@@ -63,6 +66,7 @@ class Selectable(Protocol):
         ...
 
 
+@runtime_checkable
 class Stepper(Protocol[State]):
     """A model that writes one token at a time: what every search and sampler drives."""
 

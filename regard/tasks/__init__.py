@@ -1,1 +1,8 @@
-"""Tasks: from a batch to a loss, metrics and predictions."""
+"""Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
+
+from regard.tasks.language_model import LanguageModelling
+
+TASKS: dict[str, type[LanguageModelling]] = {
+    "language_model": LanguageModelling,
+}
+"""Every task by the name a recipe calls it."""

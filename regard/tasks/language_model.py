@@ -1,30 +1,165 @@
 """Language modelling: predict the next token of a text."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from math import exp, log
+from pathlib import Path
+from typing import ClassVar, Literal
 
+from pydantic import Field, PositiveInt, model_validator
 from torch import nn
 
-from regard.core.protocols import Batch, Carry, Loss
+from regard.core.config import Config
+from regard.core.errors import UserError, nearest
+from regard.core.protocols import Batch, Batches, Carry, Loss
+from regard.data import (
+    IGNORE,
+    WHOLE,
+    ContinuousBatches,
+    Corpus,
+    Part,
+    Source,
+    StridedBatches,
+    Tokeniser,
+    WindowBatches,
+    held_out,
+    prepare,
+    source_at,
+    train,
+)
 
-IGNORED = -100
+Split = Literal["train", "validation", "test"]
 
 
+class Texts(Config):
+    """The `[data]` table of a recipe: which texts, how numbered, how dealt out."""
+
+    train: str
+    """The text to learn from: a file in the data folder; plain, TSV or JSONL, perhaps .gz."""
+    validation: str | float = 0.1
+    """Another file, or the share of the training text's end to keep for it."""
+    test: str | None = None
+    field: str | int | None = None
+    """The column of a TSV or the field of a JSONL file that holds the text."""
+    origin: str = ""
+    """Where a user gets these files; said when they are missing."""
+    tokeniser: Literal["word", "char", "byte", "bpe"] = "word"
+    vocabulary: PositiveInt | None = None
+    """The most tokens there may be."""
+    min_frequency: PositiveInt = 1
+    batch: PositiveInt = 20
+    window: PositiveInt = 35
+    """How many tokens of each row a batch holds."""
+    order: Literal["continuous", "random"] = "continuous"
+    """Go on where the batch before ended, or draw windows from anywhere."""
+    steps: PositiveInt | None = None
+    """Batches that count as an epoch of drawn windows; else enough to cover the text."""
+    evaluate_batch: PositiveInt = 10
+    smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of each target's probability that is spread over the vocabulary while training."""
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Texts":
+        if self.steps is not None and self.order == "continuous":
+            raise UserError('steps is for order="random"; a continuous text has its own length')
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise UserError(
+                f"validation={self.validation} must be a file, or a share between 0 and 1"
+            )
+        return self
+
+
+@dataclass(frozen=True)
 class LanguageModelling:
     """-log p of each next token, summed; batches have `tokens` and `targets`."""
 
-    def __init__(self, smoothing: float = 0.0) -> None:
-        self.smoothing = smoothing
+    Data: ClassVar[type[Texts]] = Texts
+    """What the `[data]` table of its recipes holds."""
+
+    data: Texts
+    folder: Path
+    """Where the files of the data are."""
+    tokeniser: Tokeniser
+
+    @classmethod
+    def open(
+        cls, data: Texts, folder: Path, tokeniser: Tokeniser | None = None
+    ) -> "LanguageModelling":
+        """The task on these data; its tokeniser is trained now if there is none yet."""
+        return cls(data, folder, tokeniser or new_tokeniser(data, folder))
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch that goes on where the batch before it ended."""
         prediction, carry = model(batch["tokens"], carry)
-        smoothing = self.smoothing if model.training else 0.0
+        smoothing = self.data.smoothing if model.training else 0.0
         targets = batch["targets"]
         return Loss(
             total=prediction.surprise(targets, smoothing=smoothing),
-            items=int((targets != IGNORED).sum()),
+            items=int((targets != IGNORE).sum()),
             carry=carry,
         )
+
+    def batches(self) -> ContinuousBatches | WindowBatches:
+        """The training batches."""
+        ids, data = self.corpus("train").ids, self.data
+        if data.order == "continuous":
+            return ContinuousBatches(ids, data.batch, data.window)
+        return WindowBatches(ids, data.batch, data.window, data.seed, data.steps)
+
+    def evaluation(self, split: Split = "validation") -> Batches:
+        """The batches that measure: every target once, in order."""
+        ids, data = self.corpus(split).ids, self.data
+        if data.order == "continuous":
+            return ContinuousBatches(ids, data.evaluate_batch, data.window)
+        return StridedBatches(ids, data.evaluate_batch, data.window)
+
+    def corpus(self, split: Split) -> Corpus:
+        """One of the texts, tokenised."""
+        path, part = self._place(split)
+        return prepare([source_in(self.folder, path, self.data)], self.tokeniser, part=part)
+
+    def _place(self, split: Split) -> tuple[str, Part]:
+        share = self.data.validation if isinstance(self.data.validation, float) else None
+        if split == "train":
+            return self.data.train, WHOLE if share is None else held_out(share)[0]
+        if split == "validation":
+            if isinstance(self.data.validation, str):
+                return self.data.validation, WHOLE
+            return self.data.train, held_out(share or 0.1)[1]
+        if self.data.test is None:
+            raise UserError("this recipe has no test text; set data.test, or use the validation")
+        return self.data.test, WHOLE
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """What people call the mean loss per token."""
+        return metrics(totals["loss"])
+
+
+def new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
+    """A tokeniser trained on the training text."""
+    source = source_in(folder, data.train, data)
+    texts = (text for record in source.records() for text in record.texts)
+    return train(data.tokeniser, texts, data.vocabulary, data.min_frequency)
+
+
+def source_in(folder: Path, path: str, data: Texts) -> Source:
+    """A text in the data folder; if it is not there, what is missing and where it comes from."""
+    if path == "-":
+        return source_at(path, data.field)
+    full = folder / path
+    if not full.exists():
+        near = full.parent if full.parent.is_dir() else folder
+        guess = (
+            nearest(full.name, [each.name for each in near.glob("*")]) if near.is_dir() else None
+        )
+        hint = f"; did you mean {near / guess}?" if guess else ""
+        origin = f" It comes from: {data.origin}." if data.origin else ""
+        raise UserError(
+            f"{full}: no such file{hint} The data folder is {folder} "
+            f"(set it with --data or REGARD_DATA).{origin}"
+        )
+    return source_at(str(full), data.field)
 
 
 def metrics(loss: float) -> dict[str, float]:
@@ -33,4 +168,4 @@ def metrics(loss: float) -> dict[str, float]:
     >>> {name: round(value, 3) for name, value in metrics(4.0).items()}
     {'loss': 4.0, 'perplexity': 54.598, 'bits': 5.771}
     """
-    return {"loss": loss, "perplexity": exp(loss), "bits": loss / log(2)}
+    return {"loss": loss, "perplexity": exp(min(loss, 700.0)), "bits": loss / log(2)}

@@ -1,0 +1,45 @@
+"""The command line: one small file for each verb.
+
+Verbs import what they need when they run, so that `regard --help` answers at once.
+"""
+
+import sys
+
+import typer
+
+from regard.cli import doctor, evaluate, reproduce, resume, train, zoo
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Attention models: train one on your data, look inside it, question it, serve it.",
+)
+app.command("train")(train.train)
+app.command("resume")(resume.resume)
+app.command("eval")(evaluate.evaluate)
+app.command("reproduce")(reproduce.reproduce)
+app.command("zoo")(zoo.zoo)
+app.command("doctor")(doctor.doctor)
+
+BAD_INPUT = 2
+"""The exit code of anything that the user can put right."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
+
+
+def main() -> None:
+    """Run a verb; what the user can put right is one line on stderr, not a traceback."""
+    from regard.core.errors import UserError
+
+    try:
+        app()
+    except UserError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(BAD_INPUT)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

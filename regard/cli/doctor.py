@@ -1,0 +1,51 @@
+"""regard doctor: what this machine has, and what is missing."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import typer
+
+EXTRAS: dict[str, tuple[str, ...]] = {
+    "look": ("matplotlib",),
+    "serve": ("fastapi", "uvicorn"),
+    "track": ("tensorboard",),
+    "export": ("onnx", "onnxruntime", "ctranslate2"),
+    "speech": ("kaldi_native_fbank", "soundfile", "jiwer"),
+    "music": ("symusic",),
+    "vision": ("PIL",),
+    "sweep": ("optuna",),
+}
+"""What each extra installs, by the name it is imported under."""
+
+
+def doctor() -> None:
+    """Versions, threads, which precision works here, and which extras are missing."""
+    import torch
+
+    from regard.core.device import PRECISIONS, pick_device, why_not
+
+    typer.echo(
+        f"python      {platform.python_version()} on {platform.system()} {platform.machine()}"
+    )
+    for package in ("regard", "torch", "tokenizers", "safetensors", "pydantic"):
+        typer.echo(f"{package:<11} {installed(package)}")
+    device = pick_device("auto")
+    typer.echo(f"device      {device} ({torch.get_num_threads()} threads)")
+    for precision in PRECISIONS:
+        why = why_not(precision, device)
+        typer.echo(f"{precision:<11} {'works' if why is None else why}")
+    for extra, packages in EXTRAS.items():
+        missing = [each for each in packages if find_spec(each) is None]
+        said = (
+            f"missing {', '.join(missing)}: pip install 'regard[{extra}]'" if missing else "there"
+        )
+        typer.echo(f"{extra:<11} {said}")
+
+
+def installed(package: str) -> str:
+    """The version of a package, or that there is none."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,17 @@
+"""Options that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(help="The folder of a run, such as runs/ptb-lstm.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Where the data are; else REGARD_DATA, else the current folder."),
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto for the best there is.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PART.KEY=VALUE", help="Change one value of the recipe."),
+]

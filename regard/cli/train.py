@@ -1,0 +1,49 @@
+"""regard train: train a model from a recipe."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Changes, Data, Device
+
+if TYPE_CHECKING:
+    from regard.run import Run
+
+
+def train(
+    recipe: Annotated[
+        str, typer.Argument(help="A shipped recipe (see regard zoo) or a TOML file.")
+    ],
+    changes: Changes = None,
+    data: Data = None,
+    name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
+    runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
+    device: Device = "auto",
+) -> None:
+    """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
+    from regard.core.device import pick_device
+    from regard.recipe import read
+    from regard.run import create, data_folder
+    from regard.train.distributed import joined
+
+    chosen = read(recipe, changes or [])
+    folder = runs / (name or Path(recipe).stem)
+    with joined(pick_device(device)):
+        finish(create(chosen, folder, data_folder(data), device))
+
+
+def finish(run: "Run") -> None:
+    """Train to the end, and say what came of it."""
+    from regard.train.distributed import joined
+
+    result = run.train()
+    with joined(next(run.model.parameters()).device) as world:
+        if not world.leads:
+            return
+    if result.outcome == "interrupted":
+        typer.echo(f"saved at update {result.update}; go on with: regard resume {run.folder}")
+        raise typer.Exit(130)
+    typer.echo(f"{result.outcome} after {result.update} updates, {result.seconds / 60:.1f} minutes")
+    typer.echo((run.folder / "metrics.json").read_text(encoding="utf-8").rstrip())
+    typer.echo(f"in {run.folder}; try: regard generate {run.folder} --prompt ...")

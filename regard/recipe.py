@@ -1,0 +1,169 @@
+"""A recipe: everything a training needs to know, in one TOML file.
+
+Recipes shipped with the package have names, `regard train NAME`; any other is a file. `--set a.b=c`
+changes one value on the way. Unknown keys are refused, and the nearest known one is named.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+import tomli_w
+from pydantic import BaseModel, PositiveFloat
+
+from regard.core.config import Config, parse
+from regard.core.errors import UserError, choose, unknown
+from regard.models import MODELS
+from regard.tasks import TASKS
+from regard.tasks.language_model import Texts
+from regard.train.settings import Training
+
+PARTS = ("about", "figure", "task", "data", "model", "train")
+
+
+class About(Config):
+    """What a recipe is, for people."""
+
+    title: str
+    paper: str
+    """Who wrote it, when, and what."""
+    minutes: PositiveFloat
+    """On two CPU cores."""
+    note: str = ""
+    """Departures from the paper."""
+
+
+class Figure(Config):
+    """What a recipe promises to reach, and where that figure comes from."""
+
+    metric: str
+    split: Literal["validation", "test"]
+    value: float
+    """As published or as set."""
+    reach: float
+    """The worst that still counts as reached."""
+    better: Literal["lower", "higher"] = "lower"
+    source: str
+
+    def reached(self, value: float) -> bool:
+        """Is this as good as promised?"""
+        return value <= self.reach if self.better == "lower" else value >= self.reach
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A recipe, read and checked."""
+
+    about: About
+    figure: Figure | None
+    task: str
+    data: Texts
+    kind: str
+    """The model's name in MODELS."""
+    model: Config
+    train: Training
+
+    def to_toml(self) -> str:
+        """Every value written out, also those that were not given."""
+        tables: dict[str, object] = {"task": self.task, "about": written(self.about)}
+        if self.figure is not None:
+            tables["figure"] = written(self.figure)
+        tables["data"] = written(self.data)
+        tables["model"] = {"kind": self.kind, **written(self.model)}
+        tables["train"] = written(self.train)
+        return tomli_w.dumps(tables)
+
+
+def shipped() -> dict[str, str]:
+    """The text of every recipe in the package, by name."""
+    folder = resources.files("regard.recipes")
+    files = sorted(folder.iterdir(), key=lambda each: each.name)
+    return {
+        each.name.removesuffix(".toml"): each.read_text(encoding="utf-8")
+        for each in files
+        if each.name.endswith(".toml")
+    }
+
+
+def read(name: str, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe of that name, or in that file, with some values changed: `model.width=64`."""
+    path = Path(name)
+    if path.suffix == ".toml" or path.exists():
+        if not path.is_file():
+            raise UserError(f"{path}: no such recipe file")
+        text, source = path.read_text(encoding="utf-8"), str(path)
+    else:
+        text, source = choose("recipe", name, shipped()), name
+    return parsed(text, source, changes)
+
+
+def parsed(text: str, source: str, changes: Sequence[str] = ()) -> Recipe:
+    """A recipe from its text."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{source}: not TOML: {error}") from None
+    for change in changes:
+        set_value(tables, change)
+    try:
+        return checked(tables)
+    except UserError as error:
+        raise UserError(f"{source}: {error}") from None
+
+
+def checked(tables: Mapping[str, object]) -> Recipe:
+    """A recipe from its tables."""
+    for name in tables:
+        if name not in PARTS:
+            raise unknown("part of a recipe", name, PARTS)
+    task = choose("task", str(tables.get("task", "language_model")), TASKS)
+    model = dict(table(tables, "model"))
+    kind = str(model.pop("kind", ""))
+    config = vars(choose("model", kind, MODELS))["Config"]
+    assert isinstance(config, type)
+    assert issubclass(config, Config)
+    figure = tables.get("figure")
+    return Recipe(
+        about=parse(About, table(tables, "about"), at="about"),
+        figure=None if figure is None else parse(Figure, table(tables, "figure"), at="figure"),
+        task=str(tables.get("task", "language_model")),
+        data=parse(task.Data, table(tables, "data"), at="data"),
+        kind=kind,
+        model=parse(config, model, at="model"),
+        train=parse(Training, table(tables, "train"), at="train"),
+    )
+
+
+def table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A table of the recipe, which must be there."""
+    found = tables.get(name)
+    if not isinstance(found, Mapping):
+        raise UserError(f"the table [{name}] is missing")
+    return found
+
+
+def set_value(tables: dict[str, object], change: str) -> None:
+    """Change one value: `train.optimiser.lr=0.1`; what is no TOML value is taken as text."""
+    path, equals, given = change.partition("=")
+    *outer, last = path.strip().split(".")
+    if not equals or not all((*outer, last)):
+        raise UserError(f"--set takes part.key=value, not {change!r}")
+    here: dict[str, object] = tables
+    for name in outer:
+        inner = here.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {change}: {name} is a value, not a table")
+        here = inner
+    try:
+        here[last] = tomllib.loads(f"value = {given}")["value"]
+    except tomllib.TOMLDecodeError:
+        here[last] = given
+
+
+def written(config: BaseModel) -> dict[str, object]:
+    """The values of a config that TOML can hold; None is left out."""
+    values: dict[str, object] = config.model_dump(mode="json", exclude_none=True)
+    return values

@@ -1,0 +1,221 @@
+"""A run: a folder with a recipe, what came of it, and all that is needed to go on or to use it.
+
+`recipe.toml` and `config.json` say what it is, `tokenizer.json` and `model.safetensors` are what it
+learned, `log.jsonl` and `metrics.json` how well, `README.md` is its card, `state/` its checkpoints.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import regard
+from regard.core.device import pick_device
+from regard.core.errors import UserError, nearest
+from regard.data import Tokeniser
+from regard.data import load as load_tokeniser
+from regard.models import MODELS
+from regard.recipe import Recipe, parsed
+from regard.tasks import TASKS
+from regard.tasks.language_model import LanguageModelling, Split
+from regard.train import durable
+from regard.train.distributed import joined
+from regard.train.evaluate import evaluate
+from regard.train.loop import Result, train
+from regard.train.weights import load_weights
+
+FORMAT = 1
+"""Of the run folder; a folder of a later format is refused rather than misread."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is open: its recipe, its task and its model."""
+
+    folder: Path
+    recipe: Recipe
+    task: LanguageModelling
+    model: nn.Module
+
+    @property
+    def tokeniser(self) -> Tokeniser:
+        """From text to tokens and back."""
+        return self.task.tokeniser
+
+    def train(self) -> Result:
+        """Train, or go on training, and leave everything in the folder."""
+        validation = self.task.evaluation("validation")
+
+        def validate() -> Mapping[str, float]:
+            return evaluate(self.model, self.task, validation).metrics()
+
+        with joined(next(self.model.parameters()).device) as world:
+            batches = self.task.batches()
+            mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
+            result = train(
+                self.model, self.task, mine, self.recipe.train, self.folder, validate=validate
+            )
+            if world.leads and result.outcome != "interrupted":
+                self.measure(result)
+            world.wait()
+        return result
+
+    def measure(self, result: Result) -> dict[str, dict[str, float]]:
+        """Evaluate what was trained on every split there is; write metrics.json and the card."""
+        figures = {"validation": self.evaluate("validation")}
+        if self.recipe.data.test is not None:
+            figures["test"] = self.evaluate("test")
+        about = {"outcome": result.outcome, "updates": result.update, "seconds": result.seconds}
+        write_json(self.folder / "metrics.json", {**figures, "training": about})
+        write_text(self.folder / "README.md", card(self, figures, result))
+        return figures
+
+    def evaluate(self, split: Split = "validation") -> dict[str, float]:
+        """Loss, perplexity and bits per token over a whole split."""
+        sums = evaluate(self.model, self.task, self.task.evaluation(split))
+        return self.task.metrics({"loss": sums.loss})
+
+
+def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Run:
+    """A new run in a folder that has none, with the initial weights of the recipe's seed."""
+    if (folder / "recipe.toml").exists():
+        raise UserError(
+            f"{folder}: there is a run already; go on with `regard resume {folder}`, "
+            "or choose another --name"
+        )
+    with joined(pick_device(device)) as world:
+        task = TASKS[recipe.task].open(recipe.data, data)
+        if world.leads:
+            write(folder, recipe, task, data)
+        world.wait()
+    return Run(folder, recipe, task, built(recipe, task.tokeniser.vocabulary, device))
+
+
+def open_run(folder: str | Path, data: Path | None = None, device: str = "auto") -> Run:
+    """A run as it lies in its folder, with the weights of its model if it has been trained."""
+    folder = Path(folder)
+    config = read_config(folder)
+    recipe = parsed(read_text(folder / "recipe.toml"), str(folder / "recipe.toml"))
+    tokeniser = load_tokeniser(folder / "tokenizer.json")
+    place = data or Path(str(config["data"]))
+    task = TASKS[recipe.task].open(recipe.data, place, tokeniser)
+    run = Run(folder, recipe, task, built(recipe, tokeniser.vocabulary, device))
+    weights = folder / "model.safetensors"
+    if weights.exists():
+        load_weights(run.model, read_weights(weights), source=str(weights))
+    return run
+
+
+def load(folder: str | Path, device: str = "auto", data: Path | None = None) -> Run:
+    """A trained run, ready to predict."""
+    if Path(folder).is_dir() and not (Path(folder) / "model.safetensors").exists():
+        raise UserError(
+            f"{folder}: this run is not trained yet (it has no model.safetensors); "
+            f"go on with `regard resume {folder}`"
+        )
+    run = open_run(folder, data, device)
+    run.model.eval()
+    return run
+
+
+def built(recipe: Recipe, vocabulary: int, device: str) -> nn.Module:
+    """The recipe's model with its initial weights."""
+    torch.manual_seed(recipe.train.seed)
+    return MODELS[recipe.kind](recipe.model, vocabulary).to(pick_device(device))
+
+
+def data_folder(given: Path | None) -> Path:
+    """Where data are looked for: as given, else REGARD_DATA, else here."""
+    return given or Path(os.environ.get("REGARD_DATA", "."))
+
+
+def write(folder: Path, recipe: Recipe, task: LanguageModelling, data: Path) -> None:
+    """Set up a run folder; its recipe comes last, since it is what makes the folder a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {
+        "format": FORMAT,
+        "regard": regard.__version__,
+        "task": recipe.task,
+        "model": recipe.kind,
+        "vocabulary": task.tokeniser.vocabulary,
+        "data": str(data.resolve()),
+    }
+    task.tokeniser.save(folder / "tokenizer.json")
+    write_json(folder / "config.json", config)
+    write_text(folder / "recipe.toml", recipe.to_toml())
+
+
+def read_config(folder: Path) -> dict[str, object]:
+    """config.json of a run, if the folder is one and of a format we know."""
+    path = folder / "config.json"
+    if not path.exists():
+        near = nearest(folder.name, [each.name for each in folder.parent.glob("*")])
+        hint = f"; did you mean {folder.parent / near}?" if near and near != folder.name else ""
+        raise UserError(f"{folder}: this is no run folder (it has no config.json){hint}")
+    try:
+        config: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from None
+    found = config.get("format")
+    if not isinstance(found, int) or found > FORMAT:
+        raise UserError(
+            f"{path}: format {found} is newer than this regard knows ({FORMAT}); update regard"
+        )
+    return config
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error})") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a run must have."""
+    if not path.exists():
+        raise UserError(f"{path}: this file of the run is missing")
+    return path.read_text(encoding="utf-8")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or leave the one that is there."""
+    durable.replace(path, [text.encode()])
+
+
+def write_json(path: Path, values: Mapping[str, object]) -> None:
+    """Write a JSON file."""
+    write_text(path, json.dumps(values, indent=2) + "\n")
+
+
+def card(run: Run, figures: Mapping[str, Mapping[str, float]], result: Result) -> str:
+    """The model card: what it is, what it was trained on, what was measured."""
+    recipe = run.recipe
+    parameters = sum(each.numel() for each in run.model.parameters())
+    rows = [
+        f"| {split} | {', '.join(f'{name} {value:.4f}' for name, value in values.items())} |"
+        for split, values in figures.items()
+    ]
+    return "\n".join(
+        [
+            f"# {recipe.about.title}",
+            "",
+            f"A `{recipe.kind}` of {parameters:,} parameters after {recipe.about.paper}, trained "
+            f"on `{recipe.data.train}` for {result.update:,} updates in "
+            f"{result.seconds / 60:.1f} minutes.",
+            "",
+            "| split | measured |",
+            "| --- | --- |",
+            *rows,
+            "",
+            f"Made by regard {regard.__version__} from the recipe in `recipe.toml`.",
+            "",
+        ]
+    )

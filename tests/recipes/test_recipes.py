@@ -1,0 +1,200 @@
+"""Recipes: every shipped one builds and steps, and what is wrong with a recipe is named."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.core.errors import UserError
+from regard.recipe import Recipe, parsed, read, shipped
+from regard.run import create, load, open_run
+
+WORDS = ("quick", "brown", "fox", "jumps", "over", "lazy", "dog", "runs", "far", "away")
+
+SMALL = """
+task = "language_model"
+[about]
+title = "Tiny"
+paper = "nobody"
+minutes = 0.1
+[data]
+train = "text.txt"
+tokeniser = "char"
+batch = 4
+window = 8
+order = "random"
+steps = 4
+[model]
+kind = "gpt"
+width = 8
+heads = 2
+layers = 1
+context = 8
+[train]
+updates = 4
+optimiser = { name = "adamw", lr = 1e-3 }
+log_every = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with text in every place that a shipped recipe looks for one."""
+    folder, draw = tmp_path_factory.mktemp("data"), random.Random(0)
+    lines = [" ".join(draw.choices(WORDS, k=12)) for _ in range(300)]
+    (folder / "text.txt").write_text("\n".join(lines))
+    for text in shipped().values():
+        data = parsed(text, "shipped").data
+        for name in (data.train, data.validation, data.test):
+            if isinstance(name, str):
+                path = folder / name.removesuffix(".gz")
+                path.parent.mkdir(exist_ok=True, parents=True)
+                path.write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+
+def small(texts: Path, tmp_path: Path, *changes: str) -> Recipe:
+    return parsed(SMALL, "small.toml", changes)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_recipe_builds_and_takes_two_steps(
+    name: str, texts: Path, tmp_path: Path
+) -> None:
+    changes = ["data.batch=2", "data.window=8", "data.evaluate_batch=2", "train.log_every=1"]
+    tables = {"updates": "train.updates=2", "epochs": "train.epochs=1"}
+    recipe = read(name)
+    length = "updates" if recipe.train.updates is not None else "epochs"
+    for part in ("train", "validation", "test"):
+        held = getattr(recipe.data, part)
+        if isinstance(held, str):
+            changes.append(f"data.{part}={held.removesuffix('.gz')}")
+    recipe = read(name, [*changes, tables[length]])
+    run = create(recipe, tmp_path / "run", texts, "cpu")
+    before = [each.clone() for each in run.model.parameters()]
+    batches, carry = run.task.batches(), None
+    optimiser = torch.optim.SGD(run.model.parameters(), 1e-3)
+    for index in range(2):
+        loss = run.task.loss(run.model, batches.batch(0, index), carry)
+        (loss.total / loss.items).backward()
+        optimiser.step()
+        carry = loss.carry
+    moved = [not torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True)]
+    assert all(moved), "a parameter that no loss reaches"
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_recipe_says_what_it_is(name: str) -> None:
+    recipe, text = read(name), shipped()[name]
+    assert text.startswith("# ")
+    assert f"regard train {name}" in text
+    assert recipe.about.paper
+    assert recipe.about.minutes > 0
+    assert recipe.data.origin
+    assert recipe.figure is not None
+    assert recipe.figure.source
+
+
+def test_a_run_trains_is_loaded_and_measures_the_same(texts: Path, tmp_path: Path) -> None:
+    recipe = small(texts, tmp_path)
+    run = create(recipe, tmp_path / "run", texts, "cpu")
+    assert run.train().outcome == "finished"
+    again = load(tmp_path / "run", "cpu")
+    assert again.recipe == recipe
+    assert again.evaluate() == run.evaluate()
+    for name in ("recipe.toml", "config.json", "tokenizer.json", "model.safetensors"):
+        assert (tmp_path / "run" / name).exists()
+    assert "validation" in (tmp_path / "run" / "metrics.json").read_text()
+    assert "# Tiny" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_the_resolved_recipe_reads_back_as_itself() -> None:
+    for name, text in {**shipped(), "small": SMALL}.items():
+        recipe = parsed(text, name)
+        assert parsed(recipe.to_toml(), name) == recipe
+
+
+def test_changes_reach_the_recipe() -> None:
+    recipe = parsed(SMALL, "small", ["model.width=16", "data.train=other.txt", "train.clip=0.5"])
+    assert recipe.model.model_dump()["width"] == 16
+    assert (recipe.data.train, recipe.train.clip) == ("other.txt", 0.5)
+
+
+BAD = {
+    "an unknown part": ("[modle]\n", [], "unknown part of a recipe 'modle': did you mean 'model'"),
+    "an unknown key": ("", ["train.clop=1"], r"small.toml: unknown key 'train.clop'.*'train.clip'"),
+    "an unknown model": ("", ["model.kind=gtp"], "unknown model 'gtp': did you mean 'gpt'"),
+    "a wrong type": ("", ["model.width=wide"], r"model.width='wide' must be a valid integer"),
+    "a value of less than nothing": ("", ["data.batch=0"], "data.batch=0 must be greater than 0"),
+    "no TOML": ("width = = 3", [], "small.toml: not TOML: .*line"),
+    "a change without a value": (
+        "",
+        ["train.clip"],
+        "--set takes part.key=value, not 'train.clip'",
+    ),
+    "a change inside a value": ("", ["task.name=3"], "task is a value, not a table"),
+    "steps for a continuous text": ("", ["data.order=continuous"], "steps is for order="),
+    "heads that do not divide": ("", ["model.heads=3"], "width=8 is not divisible by heads=3"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_recipe_is_named(
+    case: str, texts: Path, tmp_path: Path, as_users_run_it: None
+) -> None:
+    more, changes, message = BAD[case]
+    with pytest.raises(UserError, match=message):
+        create(parsed(SMALL + more, "small.toml", changes), tmp_path / "run", texts, "cpu")
+
+
+def test_unknown_recipes_and_missing_files_are_named(tmp_path: Path, as_users_run_it: None) -> None:
+    with pytest.raises(UserError, match="unknown recipe 'ptb-lstn': did you mean 'ptb-lstm'"):
+        read("ptb-lstn")
+    with pytest.raises(UserError, match=r"nowhere\.toml: no such recipe file"):
+        read(str(tmp_path / "nowhere.toml"))
+    (tmp_path / "texts.txt").write_text("a")
+    with pytest.raises(
+        UserError, match=r"text\.txt: no such file; did you mean .*texts\.txt\?.*--data"
+    ):
+        create(parsed(SMALL, "small"), tmp_path / "run", tmp_path, "cpu")
+    with pytest.raises(UserError, match="It comes from: Mikolov's"):
+        create(read("ptb-lstm"), tmp_path / "run", tmp_path, "cpu")
+
+
+def test_runs_that_cannot_be_opened_are_named(
+    texts: Path, tmp_path: Path, as_users_run_it: None
+) -> None:
+    folder = tmp_path / "run"
+    recipe = small(texts, tmp_path)
+    create(recipe, folder, texts, "cpu")
+    with pytest.raises(UserError, match="there is a run already; go on with `regard resume"):
+        create(recipe, folder, texts, "cpu")
+    with pytest.raises(UserError, match="not trained yet"):
+        load(folder)
+    with pytest.raises(UserError, match=r"this is no run folder .*; did you mean .*run\?"):
+        open_run(tmp_path / "rum")
+    (folder / "model.safetensors").write_bytes(b"torn")
+    with pytest.raises(UserError, match=r"model\.safetensors: not a whole safetensors file"):
+        load(folder)
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"format": 1', '"format": 99'))
+    with pytest.raises(UserError, match="format 99 is newer than this regard knows"):
+        open_run(folder)
+
+
+def test_a_checkpoint_of_another_shape_is_refused(
+    texts: Path, tmp_path: Path, as_users_run_it: None
+) -> None:
+    run = create(small(texts, tmp_path), tmp_path / "one", texts, "cpu")
+    run.train()
+    create(small(texts, tmp_path, "model.width=16"), tmp_path / "two", texts, "cpu")
+    weights = (tmp_path / "one" / "model.safetensors").read_bytes()
+    (tmp_path / "two" / "model.safetensors").write_bytes(weights)
+    with pytest.raises(UserError, match=r"embed\.table\.weight"):
+        load(tmp_path / "two")
