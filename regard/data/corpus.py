@@ -194,7 +194,7 @@ def _kept(path: Path) -> Corpus | None:
 
 
 def _read_seal(path: Path) -> Seal | None:
-    """The seal, if it is whole and of this version."""
+    """The seal, if there is one and it is whole."""
     try:
         held = json.loads(path.read_bytes())
         whole = held["sha256"] == _digest_of(held["seal"])
@@ -212,8 +212,11 @@ def _flaw(path: Path, seal: Seal) -> str | None:
     size, due = path.stat().st_size, seal.tokens * DTYPES[seal.dtype].itemsize
     if size != due:
         return f"it has {size:,} bytes where {due:,} were written"
-    with path.open("rb") as file:
-        same = hashlib.file_digest(file, "sha256").hexdigest() == seal.sha256
+    try:
+        with path.open("rb") as file:
+            same = hashlib.file_digest(file, "sha256").hexdigest() == seal.sha256
+    except OSError as problem:
+        return f"it cannot be read ({problem.strerror})"
     return None if same else "its numbers were altered"
 
 

@@ -168,7 +168,7 @@ class Tokeniser:
         return None if make is None else make(self._numbers)
 
     def decode(self, ids: Sequence[int] | Int[Tensor, "T"]) -> str:
-        """The text of some numbers, without the special tokens, except `<unk>`, which is shown."""
+        """The text of some numbers: unknown words and characters are shown, other marks are not."""
         numbers = [int(number) for number in ids]
         for number in numbers:
             if not 0 <= number < self.vocabulary:

@@ -228,6 +228,17 @@ def test_every_sentence_comes_once_an_epoch(kind: str) -> None:
         assert sorted(number for each in seen for number in each) == list(range(len(LENGTHS)))
 
 
+@pytest.mark.parametrize("kind", ["bucket", "bucket by tokens"])
+def test_sentences_have_other_neighbours_in_another_epoch(kind: str) -> None:
+    batches = KINDS[kind](0)
+    assert isinstance(batches, BucketBatches)
+    one, other = (
+        {frozenset(batches.numbers(epoch, index).tolist()) for index in range(len(batches))}
+        for epoch in (0, 1)
+    )
+    assert len(one & other) < len(one) / 2
+
+
 @given(
     lengths=st.lists(st.integers(1, 90), min_size=1, max_size=80),
     tokens=st.integers(90, 400),

@@ -115,6 +115,30 @@ def test_a_file_that_has_just_changed_is_read_again(path: Path, folder: Path) ->
     assert WORDS.decode(second.ids.long()).startswith("the mat sat")
 
 
+def test_the_time_stamp_of_a_file_that_has_just_changed_is_not_believed(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could change again within the same tick of the file system's clock."""
+    monkeypatch.setattr(cache, "SETTLED_NS", 10**15)
+    of(path, WORDS, folder)
+    assert not (folder / "sources").exists()
+    monkeypatch.setattr(cache, "SETTLED_NS", -1)
+    of(path, WORDS, folder)
+    assert len(list((folder / "sources").iterdir())) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"stamp": 1, "sha256": 2}'])
+def test_a_spoilt_note_of_a_file_is_no_note(
+    content: bytes, path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "SETTLED_NS", -1)
+    first = of(path, WORDS, folder)
+    (note,) = (folder / "sources").iterdir()
+    note.write_bytes(content)
+    assert of(path, WORDS, folder).path == first.path
+    assert note.read_bytes() != content
+
+
 def test_the_content_counts_and_not_the_name(path: Path, folder: Path, calls: list[int]) -> None:
     first = of(path, WORDS, folder)
     calls.clear()
@@ -380,6 +404,16 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_text() == "old"
 
 
+def test_who_reads_a_file_while_it_is_replaced_reads_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("old")
+    with (tmp_path / "a").open() as reader:
+        with atomic.replacing(tmp_path / "a") as file:
+            file.write(b"new")
+            assert (tmp_path / "a").read_text() == "old"
+        assert reader.read() == "old"
+    assert (tmp_path / "a").read_text() == "new"
+
+
 def test_what_a_killed_process_left_is_swept_away(path: Path, folder: Path) -> None:
     (folder / "corpora").mkdir(parents=True)
     old, new = folder / "corpora" / "x.ids.1-1.part", folder / "corpora" / "y.ids.2-2.part"
@@ -432,4 +466,4 @@ def test_memory_does_not_grow_with_the_text(kind: str, megabytes: int, tmp_path:
     )
     growth, tokens = map(int, done.stdout.split())
     assert tokens > megabytes * 150_000
-    assert growth < megabytes * 1_000_000 / 4
+    assert growth < megabytes * 1_000_000 / 2

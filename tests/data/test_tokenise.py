@@ -174,6 +174,12 @@ def test_byte_pairs_keep_to_their_limit() -> None:
     assert train("bpe", LINES, min_frequency=100).vocabulary == 260
 
 
+def test_byte_pairs_are_learnt_from_lines_with_their_ends() -> None:
+    # Blanks at the end of a line belong with its end, so " \n" is the one pair there is to learn.
+    tokeniser = train("bpe", ["a "] * 3, vocabulary=261)
+    assert tokeniser.encode("a \n") == [*tokeniser.encode("a"), 260]
+
+
 @pytest.mark.parametrize(("kind", "least"), [("word", 5), ("char", 5), ("byte", 260), ("bpe", 260)])
 def test_a_vocabulary_below_the_special_tokens_is_refused(kind: str, least: int) -> None:
     assert train(kind, LINES, vocabulary=least).vocabulary == least
