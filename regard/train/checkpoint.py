@@ -121,13 +121,21 @@ class Checkpoints:
         """Rename a torn checkpoint, so that it is neither read nor counted again."""
         aside = self.folder / f"{update:08d}.torn"
         shutil.rmtree(aside, ignore_errors=True)
-        return self.place(update).rename(aside)
+        try:
+            return self.place(update).rename(aside)
+        except OSError as error:
+            raise UserError(f"cannot rename {self.place(update)}: {error.strerror}") from error
 
     def keep_only(self, updates: Collection[int]) -> None:
         """Remove all checkpoints but those of these updates."""
         for update in self.updates():
             if update not in updates:
-                self._remove(update)
+                try:
+                    self._remove(update)
+                except OSError as error:
+                    raise UserError(
+                        f"cannot remove {self.place(update)}: {error.strerror}"
+                    ) from error
 
     def _remove(self, update: int) -> None:
         # Renamed first, because a folder that is half removed would look like a torn checkpoint.

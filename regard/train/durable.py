@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +64,8 @@ def replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
         draft.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written, nothing may be removable either
+            draft.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 

@@ -70,8 +70,11 @@ class Log:
     def sync(self) -> None:
         """Have the disk know every line."""
         if self.path:
-            with self.path.open("rb") as file:
-                os.fsync(file.fileno())
+            try:
+                with self.path.open("rb") as file:
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def _append(self, update: int, values: Mapping[str, object]) -> None:
         if self.path:

@@ -19,7 +19,7 @@ from regard.core.errors import UserError
 from regard.train import checkpoint as module
 from regard.train.checkpoint import Checkpoint, Checkpoints, TornError, manifest
 from regard.train.durable import CODES, tensor_pieces
-from tests.train.tiny import newest, recurrent, run
+from tests.train.tiny import assert_same, newest, recurrent, run
 
 
 def example(update: int) -> Checkpoint:
@@ -244,6 +244,27 @@ def test_a_disk_that_is_full_at_any_moment_leaves_the_last_checkpoint(
         assert same(two.load(300), example(300))
     else:
         assert same(Checkpoints(two.folder).load(int(two.save(example(300)).name)), example(300))
+
+
+def test_training_stopped_by_a_full_disk_goes_on_to_the_same_bits_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    run(tmp_path / "whole")
+    real, calls = os.fsync, iter(range(1000))
+
+    def full(handle: int) -> None:
+        if next(calls) > 12:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UserError, match="No space left on device") as caught:
+            run(tmp_path / "full")
+    assert "\n" not in str(caught.value)
+    assert newest(tmp_path / "full").update == 3
+    run(tmp_path / "full")
+    assert_same(tmp_path / "full", tmp_path / "whole")
 
 
 @pytest.fixture

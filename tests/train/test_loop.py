@@ -12,6 +12,7 @@ from torch import nn
 from regard.core import device
 from regard.core.errors import UserError
 from regard.train.checkpoint import Checkpoints
+from regard.train.contract import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.loop import Result, train
 from tests.train.tiny import NextToken, Recurrent, Regress, Rows, Stream, recurrent, run, settings
@@ -61,6 +62,28 @@ def test_accumulated_batches_of_different_sizes_are_one_large_batch(tmp_path: Pa
 def test_a_group_does_not_reach_over_the_end_of_an_epoch(tmp_path: Path) -> None:
     result, _ = run(tmp_path, updates=None, epochs=2, accumulate=2, stream=Stream(batches=5))
     assert result.update == 2 * 3
+
+
+def test_an_epoch_begins_with_nothing_handed_on_and_no_batch_else_does(tmp_path: Path) -> None:
+    handed: list[bool] = []
+
+    class Watching(NextToken):
+        def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+            handed.append(carry is not None)
+            return super().loss(model, batch, carry)
+
+    changes = {"updates": None, "epochs": 2, "accumulate": 2}
+    stream = Stream(batches=3)
+    train(recurrent(), Watching(), stream, settings(**changes), tmp_path, display=Silent())
+    assert handed == [False, True, True] * 2
+
+
+def test_a_compiled_model_learns_the_same_and_keeps_its_names(tmp_path: Path) -> None:
+    batches = [rows(4, seed) for seed in range(3)]
+    compiled = fit(batches, tmp_path / "compiled", updates=5, compile=True, **PLAIN)
+    plain = fit(batches, tmp_path / "plain", updates=5, **PLAIN)
+    torch.testing.assert_close(compiled.weight, plain.weight, atol=1e-6, rtol=1e-6)
+    assert load_file(tmp_path / "compiled/model.safetensors").keys() == {"weight", "bias"}
 
 
 def test_early_stopping_stops_after_so_many_validations_without_improvement(

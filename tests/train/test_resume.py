@@ -142,6 +142,19 @@ def test_an_interruption_leaves_the_checkpoint_of_the_very_update(tmp_path: Path
     assert not (tmp_path / "model.safetensors").exists()
 
 
+def test_a_second_signal_does_not_wait_for_the_update(tmp_path: Path) -> None:
+    class Impatient(Stream):
+        def batch(self, epoch: int, index: int):
+            if index == 4:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().batch(epoch, index)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, stream=Impatient())
+    assert newest(tmp_path).update == 3
+
+
 def test_signals_are_taken_as_before_once_training_is_over(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     run(tmp_path, updates=1)
