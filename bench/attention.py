@@ -48,7 +48,7 @@ def kernel(lengths: list[int], repeats: int) -> None:
         def raw(q: Tensor = query, k: Tensor = key, v: Tensor = value) -> Tensor:
             return F.scaled_dot_product_attention(q, k, v)
 
-        count = max(5, repeats * 256 // length)
+        count = max(3, repeats * 128 // length)
         inputs = [query, key, value]
         with torch.no_grad():
             forward = paired_ratio(ours, raw, count)
@@ -90,7 +90,7 @@ def layers(lengths: list[int], repeats: int) -> None:
             out: Tensor = layer(x, x, x, average_attn_weights=False)[0]
             return out
 
-        count = max(5, repeats * 256 // length)
+        count = max(3, repeats * 128 // length)
         inputs = [x, *ours.parameters(), *theirs.parameters()]
         peers = (
             ("no weights", plain, torch_plain),

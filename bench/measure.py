@@ -33,7 +33,7 @@ def medians(works: Mapping[str, Work], repeats: int, warmup: int = 2) -> dict[st
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
-def paired_ratio(ours: Work, theirs: Work, repeats: int, warmup: int = 2) -> float:
+def paired_ratio(ours: Work, theirs: Work, repeats: int, warmup: int = 1) -> float:
     """Median over rounds of their time by ours, each round running one right after the other."""
     for _ in range(warmup):
         ours()

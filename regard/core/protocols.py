@@ -58,6 +58,7 @@ State = TypeVar("State", bound="Selectable")
 
 
 @runtime_checkable
+@runtime_checkable
 class Selectable(Protocol):
     """A decoding state whose batch rows can be chosen, repeated and reordered."""
 
@@ -66,6 +67,7 @@ class Selectable(Protocol):
         ...
 
 
+@runtime_checkable
 @runtime_checkable
 class Stepper(Protocol[State]):
     """A model that writes one token at a time: what every search and sampler drives."""
@@ -76,4 +78,14 @@ class Stepper(Protocol[State]):
 
     def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Logits of the next token after these, and the state after them."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A Stepper that can read only so many tokens; one without this is taken to have no bound."""
+
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read, those of the prompt among them."""
         ...

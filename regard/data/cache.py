@@ -11,8 +11,8 @@ import os
 import time
 from pathlib import Path
 
+from regard.core.atomic import replacing
 from regard.core.errors import UserError
-from regard.data.atomic import replacing
 from regard.data.text import opened
 
 log = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
+from regard.core.atomic import PART, replacing, sweep, told_plainly
 from regard.core.errors import UserError, fraction
-from regard.data.atomic import PART, replacing, sweep, told_plainly
 from regard.data.cache import cache_folder, content
 from regard.data.text import STDIN, Source, shown
 from regard.data.tokenise import Tokeniser

@@ -25,8 +25,8 @@ from jaxtyping import Int
 from tokenizers import Tokenizer, trainers
 from torch import Tensor
 
+from regard.core.atomic import replacing
 from regard.core.errors import UserError, choose, positive
-from regard.data.atomic import replacing
 from regard.data.pipeline import (
     BOS,
     BYTES,

@@ -17,8 +17,9 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
+from regard.core.atomic import settle
 from regard.core.errors import UserError
-from regard.train.durable import Sum, sync_folder, tensor_pieces, write
+from regard.train.durable import Sum, tensor_pieces, write
 
 FORMAT = 1
 """Goes up when an older version could no longer read what is written."""
@@ -79,10 +80,10 @@ class Checkpoints:
             }
             sums[FACTS] = write(draft / FACTS, [json.dumps(checkpoint.facts, indent=1).encode()])
             write(draft / MANIFEST, [manifest(FORMAT, sums)])
-            sync_folder(draft)
+            settle(draft)
             self._remove(checkpoint.update)
             draft.rename(place)
-            sync_folder(self.folder)
+            settle(self.folder)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
             raise UserError(self._why_not_saved(place, error)) from error

@@ -8,13 +8,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from regard.core.atomic import replacing
 from regard.core.errors import UserError
 
 CODES: dict[torch.dtype, str] = {
@@ -57,25 +57,9 @@ def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Sum:
 
 def replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Write a file that appears under its name only when it is whole."""
-    draft = path.with_name(f"{path.name}.draft")
-    try:
-        draft.unlink(missing_ok=True)
-        write(draft, pieces)
-        draft.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        with suppress(OSError):  # where nothing can be written, nothing may be removable either
-            draft.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the disk know the names in a folder."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with replacing(path) as file:
+        for piece in pieces:
+            file.write(piece)
 
 
 def tensor_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.core.device import computing_in
 from regard.core.errors import UserError
-from regard.train.contract import Batch, Batches, Carry, Task
+from regard.core.protocols import Batch, Batches, Carry, Task
 from regard.train.sums import Sums, sums_of
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from regard.core.device import computing_in
 from regard.core.errors import UserError
-from regard.train.contract import Batch, Carry, Task
+from regard.core.protocols import Batch, Carry, Task
 from regard.train.evaluate import detached, device_of
 from regard.train.state import set_random_states
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 from regard.core.device import computing_in
 from regard.core.errors import UserError
-from regard.train.contract import Batch, Batches, Task
+from regard.core.protocols import Batch, Batches, Task
 from regard.train.evaluate import detached, on_device
 from regard.train.guard import Update, blame
 from regard.train.interrupt import Stop

@@ -16,10 +16,10 @@ from torch import nn
 
 from regard.core.device import steady_allocation
 from regard.core.errors import choose
+from regard.core.protocols import Batches, Task
 from regard.train import durable
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoints
-from regard.train.contract import Batches, Task
 from regard.train.display import Display, Silent, display_for
 from regard.train.distributed import World, joined
 from regard.train.evaluate import device_of, evaluating

@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn, optim
 
 from regard.core.errors import UserError
+from regard.core.protocols import Carry
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoint
-from regard.train.contract import Carry
 from regard.train.distributed import World
 from regard.train.sums import Sums
 from regard.train.weights import Fingerprint, fingerprint, load_weights, refuse_another, weights

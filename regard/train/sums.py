@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp, inf
 
-from regard.train.contract import Loss
+from regard.core.protocols import Loss
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.train.contract import Batch, Carry, Loss
+from regard.core.protocols import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.loop import train
 from tests.train.tiny import Regress, Rows, settings

@@ -11,8 +11,8 @@ from torch import nn
 
 from regard.core import device
 from regard.core.errors import UserError
+from regard.core.protocols import Batch, Carry, Loss
 from regard.train.checkpoint import Checkpoints
-from regard.train.contract import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.loop import Result, train
 from tests.train.tiny import NextToken, Recurrent, Regress, Rows, Stream, recurrent, run, settings

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.core.config import parse
+from regard.core.protocols import Batch, Carry, Loss
 from regard.train.checkpoint import Checkpoint, Checkpoints
-from regard.train.contract import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.evaluate import evaluate
 from regard.train.loop import Result, train

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from regard.train.contract import Batch, Carry, Loss
+from regard.core.protocols import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.loop import train
 from tests.train.tiny import VOCABULARY, NextToken, Stream, settings
