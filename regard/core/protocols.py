@@ -58,7 +58,6 @@ State = TypeVar("State", bound="Selectable")
 
 
 @runtime_checkable
-@runtime_checkable
 class Selectable(Protocol):
     """A decoding state whose batch rows can be chosen, repeated and reordered."""
 
@@ -67,7 +66,6 @@ class Selectable(Protocol):
         ...
 
 
-@runtime_checkable
 @runtime_checkable
 class Stepper(Protocol[State]):
     """A model that writes one token at a time: what every search and sampler drives."""
