@@ -86,16 +86,21 @@ def layers(lengths: list[int], repeats: int) -> None:
             out: Tensor = layer(x, x, x, need_weights=False)[0]
             return out
 
-        def torch_weights(x: Tensor = x, layer: nn.MultiheadAttention = theirs) -> Tensor:
+        def torch_heads(x: Tensor = x, layer: nn.MultiheadAttention = theirs) -> Tensor:
             out: Tensor = layer(x, x, x, average_attn_weights=False)[0]
+            return out
+
+        def torch_mean(x: Tensor = x, layer: nn.MultiheadAttention = theirs) -> Tensor:
+            out: Tensor = layer(x, x, x)[0]
             return out
 
         count = max(3, repeats * 128 // length)
         inputs = [x, *ours.parameters(), *theirs.parameters()]
         peers = (
-            ("no weights", plain, torch_plain),
-            ("all weights", every, torch_weights),
-            ("1 head, 16 rows", some, torch_weights),
+            ("no weights, of both", plain, torch_plain),
+            ("all weights, of both", every, torch_heads),
+            ("1 head, 16 rows; torch: each head", some, torch_heads),
+            ("1 head, 16 rows; torch: mean of heads", some, torch_mean),
         )
         for name, mine, other in peers:
             ours.train(), theirs.train()

@@ -6,8 +6,8 @@ learned, `log.jsonl` and `metrics.json` how well, `README.md` is its card, `stat
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -18,8 +18,10 @@ from torch import Tensor, nn
 import regard
 from regard.core.device import pick_device
 from regard.core.errors import UserError, nearest
+from regard.core.protocols import Stepper
 from regard.data import Tokeniser
 from regard.data import load as load_tokeniser
+from regard.decode import Piece, Request, Sampling, stream_text
 from regard.models import MODELS
 from regard.recipe import Recipe, parsed
 from regard.tasks import TASKS
@@ -29,6 +31,9 @@ from regard.train.distributed import joined
 from regard.train.evaluate import evaluate
 from regard.train.loop import Result, train
 from regard.train.weights import load_weights
+
+DRAWN = Request(policy=Sampling(), max_tokens=50)
+"""What is written if nothing is said: fifty tokens, drawn as the model would have them."""
 
 FORMAT = 1
 """Of the run folder; a folder of a later format is refused rather than misread."""
@@ -80,6 +85,20 @@ class Run:
         """Loss, perplexity and bits per token over a whole split."""
         sums = evaluate(self.model, self.task, self.task.evaluation(split))
         return self.task.metrics({"loss": sums.loss})
+
+    def write(
+        self, prompt: str, request: Request = DRAWN, stops: Sequence[str] = ()
+    ) -> Iterator[Piece]:
+        """Texts that go on from a prompt, piece by piece; the prompt is not repeated.
+
+        An empty prompt is the end of a line, after which anything may begin.
+        """
+        if not isinstance(self.model, Stepper):
+            raise UserError(f"a {self.recipe.kind} cannot write: it has no start and step")
+        tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
+        device = next(self.model.parameters()).device
+        asked = replace(request, device=device)
+        yield from stream_text(self.model, [tokens], self.tokeniser, asked, stops=stops)
 
 
 def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Run:

@@ -49,6 +49,7 @@ def test_every_folder_of_the_package_is_listed_or_planned_and_none_is_both() -> 
     assert folders - listed() - planned() == set()
     assert planned()
     assert planned() & listed() == set()
+    assert [path for path in planned() if path.exists()] == []
 
 
 def test_a_folder_that_is_listed_file_by_file_is_listed_whole() -> None:

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from regard.cli import doctor, evaluate, reproduce, resume, train, zoo
+from regard.cli import doctor, evaluate, generate, reproduce, resume, train, zoo
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -19,6 +19,7 @@ app = typer.Typer(
 app.command("train")(train.train)
 app.command("resume")(resume.resume)
 app.command("eval")(evaluate.evaluate)
+app.command("generate")(generate.generate)
 app.command("reproduce")(reproduce.reproduce)
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)

@@ -135,6 +135,11 @@ class GPT(nn.Module):
             x = layer(x, CAUSAL)
         return self._predicted(x), None
 
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.config.context
+
     def start(self, source: Batch) -> GPTState:
         """The state after a prompt, all but its last token, which the first step reads."""
         tokens = source["tokens"]

@@ -1,40 +1,66 @@
-"""The command line as people and scripts use it: in a process of its own."""
+"""The command line as people and scripts use it."""
 
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from regard.cli import main
 from tests.recipes.test_recipes import SMALL
 
 
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Regard = Callable[..., Done]
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a text and a recipe, in which the commands run."""
     (tmp_path / "text.txt").write_text("to be or not to be that is the question\n" * 60)
     (tmp_path / "small.toml").write_text(SMALL)
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("REGARD_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def regard(place: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "REGARD_CACHE": str(place / "cache"), "COLUMNS": "100"}
-    environment.pop("REGARD_DATA", None)
-    return subprocess.run(
-        [sys.executable, "-m", "regard", *words],
-        cwd=place,
-        env=environment,
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def regard(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Regard:
+    """Run a command in this process: `regard("train", "small.toml")`."""
+
+    def run(*words: str, text: str = "") -> Done:
+        monkeypatch.setattr(sys, "argv", ["regard", *words])
+        monkeypatch.setattr(sys, "stdin", StringIO(text))
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return Done(int(left.value.code or 0), out, err)
+
+    return run
 
 
-def test_help_names_every_verb_and_needs_no_torch(place: Path) -> None:
-    shown = regard(place, "--help")
+def test_help_names_every_verb_and_needs_no_torch(regard: Regard, place: Path) -> None:
+    shown = regard("--help")
     assert shown.returncode == 0
     for verb in ("train", "resume", "eval", "reproduce", "zoo", "doctor"):
         assert verb in shown.stdout
@@ -42,38 +68,38 @@ def test_help_names_every_verb_and_needs_no_torch(place: Path) -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
-def test_train_evaluate_and_reproduce(place: Path) -> None:
-    trained = regard(place, "train", "small.toml", "--device", "cpu")
+def test_train_evaluate_and_reproduce(regard: Regard, place: Path) -> None:
+    trained = regard("train", "small.toml", "--device", "cpu")
     assert trained.returncode == 0, trained.stderr
     assert "finished after 4 updates" in trained.stdout
     assert "update 4" in trained.stderr, "plain lines when not on a terminal"
-    measured = regard(place, "eval", "runs/small")
+    measured = regard("eval", "runs/small")
     figures = json.loads(measured.stdout)
     written = json.loads((place / "runs/small/metrics.json").read_text())
     assert figures["split"] == "validation"
     assert figures["loss"] == pytest.approx(written["validation"]["loss"])
-    again = regard(place, "train", "small.toml")
+    again = regard("train", "small.toml")
     assert again.returncode == 2
     assert "there is a run already" in again.stderr
 
 
-def test_a_figure_that_is_missed_is_exit_code_one(place: Path) -> None:
+def test_a_figure_that_is_missed_is_exit_code_one(regard: Regard, place: Path) -> None:
     figure = (
         '[figure]\nmetric = "loss"\nsplit = "validation"\nvalue = 1\nreach = {}\nsource = "x"\n'
     )
     for reach, code, word in ((99.0, 0, "reached"), (0.001, 1, "MISSED")):
         name = f"small-{code}.toml"
         (place / name).write_text(SMALL + figure.format(reach))
-        done = regard(place, "reproduce", name)
+        done = regard("reproduce", name)
         assert (done.returncode, word in done.stdout) == (code, True), done.stderr
 
 
-def test_an_interrupted_training_says_how_to_go_on_and_does(place: Path) -> None:
+def test_an_interrupted_training_says_how_to_go_on_and_does(regard: Regard, place: Path) -> None:
     words = ["train", "small.toml", "--set", "train.updates=100000", "--name", "long"]
     process = subprocess.Popen(
         [sys.executable, "-m", "regard", *words],
         cwd=place,
-        env={**os.environ, "REGARD_CACHE": str(place / "cache")},
+        env=dict(os.environ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -89,12 +115,12 @@ def test_an_interrupted_training_says_how_to_go_on_and_does(place: Path) -> None
     recipe = place / "runs/long/recipe.toml"
     update = int(out.split("update ")[1].split(";")[0])
     recipe.write_text(recipe.read_text().replace("updates = 100000", f"updates = {update + 3}"))
-    resumed = regard(place, "resume", "runs/long")
+    resumed = regard("resume", "runs/long")
     assert resumed.returncode == 0, resumed.stderr
     assert f"finished after {update + 3} updates" in resumed.stdout
 
 
-def test_errors_are_one_line_and_exit_code_two(place: Path) -> None:
+def test_errors_are_one_line_and_exit_code_two(regard: Regard, place: Path) -> None:
     for words, message in (
         (["train", "smal"], "unknown recipe 'smal'"),
         (["train", "small.toml", "--set", "model.widht=3"], "did you mean 'model.width'"),
@@ -102,16 +128,42 @@ def test_errors_are_one_line_and_exit_code_two(place: Path) -> None:
         (["eval", "runs/none"], "this is no run folder"),
         (["resume", "runs/none"], "this is no run folder"),
     ):
-        done = regard(place, *words)
+        done = regard(*words)
         assert done.returncode == 2
         assert message in done.stderr
         assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_zoo_and_doctor_answer(place: Path) -> None:
-    rows = [json.loads(line) for line in regard(place, "zoo", "--json").stdout.splitlines()]
+def test_zoo_and_doctor_answer(regard: Regard, place: Path) -> None:
+    rows = [json.loads(line) for line in regard("zoo", "--json").stdout.splitlines()]
     assert "shakespeare-gpt" in {row["recipe"] for row in rows}
-    told = regard(place, "doctor").stdout
+    told = regard("doctor").stdout
     assert "float32     works" in told
     assert "torch" in told
+
+
+def test_a_trained_model_writes_the_same_for_the_same_seed(regard: Regard, place: Path) -> None:
+    assert regard("train", "small.toml").returncode == 0
+    words = ["generate", "runs/small", "--prompt", "to", "--seed", "3", "--json", "-n", "2"]
+    first, second = regard(*words), regard(*words)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == second.stdout
+    texts = [json.loads(line) for line in first.stdout.splitlines()]
+    assert [(each["prompt"], each["reason"]) for each in texts] == [("to", "length")] * 2
+    assert texts[0]["text"] != texts[1]["text"]
+    assert texts[0]["tokens"] == 7, "a context of 8 after a prompt of 2, the last never read"
+    piped = regard("generate", "runs/small", "--greedy", text="to\nbe\n")
+    lines = regard("generate", "runs/small", "--greedy", "--prompt", "be").stdout
+    assert piped.stdout.startswith("to")
+    assert piped.stdout.endswith(lines)
+
+
+def test_a_prompt_longer_than_the_context_is_named(regard: Regard, place: Path) -> None:
+    assert regard("train", "small.toml").returncode == 0
+    done = regard("generate", "runs/small", "--prompt", "to be or not to be")
+    assert done.returncode == 2
+    assert "the prompt has 18 tokens, but the context only 8" in done.stderr
+    done = regard("generate", "runs/small", "--prompt", "to", "--temperature", "0")
+    assert done.returncode == 2
+    assert "temperature" in done.stderr
