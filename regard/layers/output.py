@@ -28,6 +28,10 @@ class Prediction(ABC):
         """-log p of the targets, summed over all that are not `IGNORED`."""
 
     @abstractmethod
+    def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """Log p of each target; zero where it is `IGNORED`."""
+
+    @abstractmethod
     def logits(self) -> Float[Tensor, "B T V"]:
         """Log-probabilities of all tokens, up to a constant for each position."""
 
@@ -42,12 +46,19 @@ class Vocabulary(Prediction):
 
     def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Projection and cross-entropy in one, a few positions at a time."""
+        return self._cross_entropy(targets, "sum", smoothing)
+
+    def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """The same, position by position."""
+        return -self._cross_entropy(targets, "none", 0.0).view_as(targets)
+
+    def _cross_entropy(self, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
         return F.linear_cross_entropy(
             self.states.flatten(0, 1),
             self.weight,
             targets.flatten(),
             linear_bias=self.bias,
-            reduction="sum",
+            reduction=reduction,
             ignore_index=IGNORED,
             label_smoothing=smoothing,
         )

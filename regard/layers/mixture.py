@@ -1,0 +1,72 @@
+"""A mixture of an output layer and a pointer: words may also be said by pointing at where they are.
+
+p(w) = share · p_words(w) + Σ pointed, summed over all keys that hold w. Sums are taken in log
+space, and a word that no key holds adds nothing there: -∞, not the logarithm of a rounding error.
+
+>>> import torch
+>>> from regard.layers.output import Vocabulary
+>>> words = Vocabulary(torch.zeros(1, 1, 4), torch.zeros(8, 4))             # 1/8 for each of 8
+>>> share, pointed = torch.full((1, 1), 0.4), torch.tensor([[[0.1, 0.2, 0.3]]])
+>>> mixture = PointerMixture(words, share, pointed, held=torch.tensor([[5, 2, 5]]))
+>>> round(mixture.log_probability(torch.tensor([[5]])).exp().item(), 4)     # 0.4/8 + 0.1 + 0.3
+0.45
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention import copied
+from regard.layers.output import IGNORED, Prediction
+
+
+@dataclass(frozen=True)
+class PointerMixture(Prediction):
+    """What an output layer says, and where a pointer points."""
+
+    words: Prediction
+    """What the output layer says."""
+    share: Float[Tensor, "B T"]
+    """How much of the probability is the output layer's."""
+    pointed: Float[Tensor, "B T K"]
+    """How much is at each key; with `share` this sums to one."""
+    held: Int[Tensor, "B K"]
+    """The token that each key holds."""
+
+    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """-log p; only smoothing, which speaks of every word, needs the table of all words."""
+        if smoothing == 0.0:
+            return -self.log_probability(targets).sum()
+        return F.cross_entropy(
+            self.logits().flatten(0, 1),
+            targets.flatten(),
+            reduction="sum",
+            ignore_index=IGNORED,
+            label_smoothing=smoothing,
+        )
+
+    def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """The weights of the keys that hold the target, and the output layer's part."""
+        found = self.held.unsqueeze(1) == targets.unsqueeze(2)  # [B,T,K]
+        said = log_or_none(self.share) + self.words.log_probability(targets)  # [B,T]
+        mixed = torch.logaddexp(said, log_or_none((self.pointed * found).sum(2)))
+        return torch.where(targets == IGNORED, 0.0, mixed)
+
+    def logits(self) -> Float[Tensor, "B T V"]:
+        """Log p of every word."""
+        words = self.words.logits().log_softmax(2)  # [B,T,V]
+        total = copied(self.pointed.unsqueeze(1), self.held.unsqueeze(1), words.shape[2]).squeeze(1)
+        return torch.logaddexp(log_or_none(self.share).unsqueeze(2) + words, log_or_none(total))
+
+
+def log_or_none(mass: Tensor) -> Tensor:
+    """The logarithm; -∞ where there is nothing, with a gradient of zero there instead of NaN.
+
+    >>> log_or_none(torch.tensor([1.0, 0.0])).tolist()
+    [0.0, -inf]
+    """
+    smallest = torch.finfo(mass.dtype).tiny
+    return torch.where(mass > 0, mass.clamp_min(smallest).log(), -torch.inf)

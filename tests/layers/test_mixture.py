@@ -1,0 +1,115 @@
+"""A mixture of an output layer and a pointer, in log space and safe where there is nothing."""
+
+from math import exp, log
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.core.errors import UserError
+from regard.layers.mixture import PointerMixture
+from regard.layers.output import Vocabulary
+
+B, T, K, V, D = 2, 3, 4, 7, 5
+HELD = torch.tensor([[1, 2, 1, 6], [0, 0, 3, 5]])
+
+
+def parts(scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of the output layer and of each key, from one softmax."""
+    weights = scores.softmax(2)
+    return weights[..., 0], weights[..., 1:]
+
+
+def vocabulary() -> Vocabulary:
+    states, weight = torch.randn(B, T, D).double(), torch.randn(V, D).double()
+    return Vocabulary(states, weight, torch.randn(V).double())
+
+
+def test_every_word_has_its_part_of_both() -> None:
+    words, (share, pointed) = vocabulary(), parts(torch.randn(B, T, K + 1).double())
+    mixture = PointerMixture(words, share, pointed, HELD)
+    inner = words.logits().softmax(2)
+    logits = mixture.logits()
+    for b in range(B):
+        for t in range(T):
+            for w in range(V):
+                p = share[b, t].item() * inner[b, t, w].item()
+                p += sum(pointed[b, t, k].item() for k in range(K) if HELD[b, k] == w)
+                assert logits[b, t, w].item() == pytest.approx(log(p), abs=1e-12)
+                targets = torch.full((B, T), w)
+                assert mixture.log_probability(targets)[b, t].item() == pytest.approx(log(p))
+    torch.testing.assert_close(logits.exp().sum(2), torch.ones(B, T).double())
+
+
+def test_a_word_that_no_key_holds_gets_nothing_from_the_pointer() -> None:
+    words = vocabulary()
+    share, pointed = torch.full((B, T), 1e-3).double(), torch.full((B, T, K), 0.999 / K).double()
+    targets = torch.full((B, T), 4)
+    got = PointerMixture(words, share, pointed, HELD).log_probability(targets)
+    assert torch.equal(got, share.log() + words.log_probability(targets))
+
+
+@pytest.mark.parametrize("target", [1, 4])
+@pytest.mark.parametrize("sure", [-300.0, 300.0])
+def test_weights_that_underflow_leave_finite_gradients(target: int, sure: float) -> None:
+    scores = torch.zeros(1, 1, K + 1)
+    scores[..., 0] = sure  # the output layer has all of it, or less than any float can say
+    scores.requires_grad_()
+    weight = torch.randn(V, D, requires_grad=True)
+    share, pointed = parts(scores)
+    assert (share == 0).all() if sure < 0 else (pointed == 0).all()
+    mixture = PointerMixture(Vocabulary(torch.randn(1, 1, D), weight), share, pointed, HELD[:1])
+    if target == 1 or sure > 0:
+        mixture.surprise(torch.tensor([[target]])).backward()
+        assert scores.grad is not None
+        assert scores.grad.isfinite().all()
+        assert weight.grad is not None
+        assert weight.grad.isfinite().all()
+    else:  # neither says the word at all
+        assert mixture.surprise(torch.tensor([[target]])).item() == float("inf")
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_gradient_is_exact(smoothing: float) -> None:
+    words, targets = vocabulary(), torch.tensor([[1, 4, 6], [0, -100, 3]])
+
+    def loss(scores: Tensor, states: Tensor) -> Tensor:
+        said = Vocabulary(states, words.weight, words.bias)
+        return PointerMixture(said, *parts(scores), HELD).surprise(targets, smoothing=smoothing)
+
+    scores = torch.randn(B, T, K + 1).double().requires_grad_()
+    assert torch.autograd.gradcheck(loss, (scores, words.states.requires_grad_()))
+
+
+def test_smoothing_pulls_towards_every_word_of_the_mixture() -> None:
+    mixture = PointerMixture(vocabulary(), *parts(torch.randn(B, T, K + 1).double()), HELD)
+    targets = torch.tensor([[1, 4, 6], [0, 2, 3]])
+    each = mixture.logits()
+    right = each.gather(2, targets.unsqueeze(2)).sum().item()
+    want = -(0.9 * right + 0.1 / V * each.sum().item())
+    assert mixture.surprise(targets, smoothing=0.1).item() == pytest.approx(want)
+
+
+def test_mixtures_may_be_mixed_again() -> None:
+    inner = PointerMixture(vocabulary(), *parts(torch.randn(B, T, K + 1).double()), HELD)
+    share = torch.full((B, T), 0.75).double()
+    outer = PointerMixture(inner, share, torch.full((B, T, K), 0.25 / K).double(), HELD)
+    torch.testing.assert_close(outer.logits().exp().sum(2), torch.ones(B, T).double())
+    got = outer.log_probability(torch.full((B, T), 4)) - inner.log_probability(
+        torch.full((B, T), 4)
+    )
+    torch.testing.assert_close(got.exp(), share)
+
+
+def test_a_word_outside_the_vocabulary_is_refused(as_users_run_it: None) -> None:
+    mixture = PointerMixture(vocabulary(), *parts(torch.randn(B, T, K + 1).double()), HELD + V)
+    with pytest.raises(UserError, match="outside a vocabulary of 7"):
+        mixture.logits()
+
+
+def test_the_output_layer_agrees_with_torch() -> None:
+    words, targets = vocabulary(), torch.tensor([[1, 4, 6], [0, -100, 3]])
+    flat = words.logits().flatten(0, 1)
+    want = nn.functional.cross_entropy(flat, targets.flatten(), reduction="none").view(B, T)
+    torch.testing.assert_close(words.log_probability(targets), -want)
+    assert exp(words.log_probability(targets)[1, 1].item()) == 1.0
