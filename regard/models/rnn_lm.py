@@ -42,12 +42,19 @@ class RecurrentState:
     @staticmethod
     def of(carry: Carry | None) -> "RecurrentState":
         """From what a batch handed on."""
-        return RecurrentState() if not carry else RecurrentState(carry["hidden"], carry.get("cell"))
+        given = (carry or {}).get("hidden"), (carry or {}).get("cell")
+        return RecurrentState(
+            *(None if x is None else x.transpose(0, 1).contiguous() for x in given)
+        )
 
     def carry(self) -> Carry:
-        """For the next batch."""
+        """For the next batch, with the batch first, as in all that is carried."""
         named = {"hidden": self.hidden, "cell": self.cell}
-        return {name: value.detach() for name, value in named.items() if value is not None}
+        return {
+            name: value.detach().transpose(0, 1)
+            for name, value in named.items()
+            if value is not None
+        }
 
 
 class RNNLM(nn.Module):
