@@ -2,11 +2,25 @@
 
 from torch import nn
 
+from regard.models.attention_rnn_lm import AttentionRNNLM
+from regard.models.clockwork_rnn import ClockworkRNN
 from regard.models.gpt import GPT
+from regard.models.hred import HRED
+from regard.models.lstmn import LSTMN
+from regard.models.neural_cache import NeuralCache
+from regard.models.pointer_lm import PointerLM
 from regard.models.rnn_lm import RNNLM
+from regard.models.window_lm import WindowLM
 
 MODELS: dict[str, type[nn.Module]] = {
+    "window_lm": WindowLM,
     "rnn_lm": RNNLM,
+    "attention_rnn_lm": AttentionRNNLM,
+    "pointer_lm": PointerLM,
+    "neural_cache": NeuralCache,
+    "lstmn": LSTMN,
+    "clockwork_rnn": ClockworkRNN,
+    "hred": HRED,
     "gpt": GPT,
 }
 """Every model by the name a recipe calls it."""

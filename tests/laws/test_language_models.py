@@ -1,0 +1,299 @@
+"""Laws of language models, over the whole table: a new row is tested the day it is added."""
+
+from collections.abc import Mapping
+from math import log
+
+import pytest
+import torch
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from regard.attention import record
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.layers.output import IGNORED, Prediction
+from regard.models import MODELS
+from regard.models.rnn_lm import RNNLM
+
+B, T, V = 3, 14, 11
+RNN: dict[str, object] = {"width": 8, "layers": 2}
+
+SMALL: dict[str, dict[str, object]] = {
+    "window_lm": {"window": 3, "width": 8, "hidden": 12, "direct": True},
+    "rnn_lm": RNN,
+    "attention_rnn_lm": {**RNN, "memory": 4},
+    "pointer_lm": {**RNN, "memory": 4},
+    "neural_cache": {
+        "frozen": RNNLM.Config(width=8, layers=1),
+        "size": 4,
+        "theta": 1.0,
+        "mix": 0.3,
+    },
+    "lstmn": {"width": 8, "layers": 2, "tape": 4},
+    "clockwork_rnn": {"width": 8, "periods": (1, 2, 3, 8)},
+    "hred": {"width": 8, "context": 6, "end": 3},
+    "gpt": {"width": 16, "heads": 4, "layers": 2, "context": 16},
+}
+"""A small one of each, with memories so short that the sequences outlast them."""
+
+OTHER_RNN: dict[str, object] = {
+    "cell": "gru",
+    "width": 10,
+    "layers": 1,
+    "dropout": 0.5,
+    "tied": True,
+    "spread": 0.2,
+}
+OTHER: dict[str, dict[str, object]] = {
+    "window_lm": {
+        "window": 2,
+        "width": 6,
+        "hidden": 10,
+        "direct": False,
+        "dropout": 0.5,
+        "spread": 0.2,
+    },
+    "rnn_lm": OTHER_RNN,
+    "attention_rnn_lm": {**OTHER_RNN, "score": "dot", "memory": 3},
+    "pointer_lm": {**OTHER_RNN, "memory": 3},
+    "neural_cache": {
+        "frozen": RNNLM.Config(width=6, layers=1),
+        "size": 3,
+        "theta": 9.0,
+        "mix": 0.5,
+    },
+    "lstmn": {"width": 6, "layers": 1, "tape": 3, "dropout": 0.5, "tied": True, "spread": 0.2},
+    "clockwork_rnn": {
+        "width": 12,
+        "periods": (1, 2, 3, 4),
+        "dropout": 0.5,
+        "tied": True,
+        "spread": 0.2,
+    },
+    "hred": {"width": 6, "context": 5, "end": 4, "dropout": 0.5, "tied": True, "spread": 0.2},
+    "gpt": {
+        "width": 20,
+        "heads": 2,
+        "layers": 1,
+        "context": 20,
+        "hidden": 24,
+        "key_heads": 2,
+        "activation": "relu",
+        "norm": "after",
+        "position": "rotary",
+        "score": "additive",
+        "weigh": "sparsemax",
+        "bias": False,
+        "tied": False,
+        "dropout": 0.5,
+    },
+}
+"""Another value for every field of every config: each must make a difference."""
+
+CARRYING = [name for name in MODELS if name != "gpt"]
+ATTENDING = ["attention_rnn_lm", "pointer_lm", "neural_cache", "lstmn", "gpt"]
+FROZEN = ["neural_cache"]
+LEARNING = [name for name in MODELS if name not in FROZEN]
+
+
+def config(name: str, changes: Mapping[str, object] | None = None) -> Config:
+    return MODELS[name].Config(**{**SMALL[name], **(changes or {})})
+
+
+def built(name: str) -> nn.Module:
+    """A small one in double, with weights large enough that everything matters."""
+    model = MODELS[name](config(name), V).double().eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    return model
+
+
+def text(rows: int = B, length: int = T) -> Tensor:
+    """Random words, with turns that end here and there, at the edges too."""
+    tokens = torch.randint(V, (rows, length))
+    tokens[0, [0, 4, 5, length - 1]] = 3
+    return tokens
+
+
+def said(prediction: Prediction) -> Tensor:
+    return prediction.logits().log_softmax(2)
+
+
+def in_windows(model: nn.Module, tokens: Tensor, sizes: list[int]) -> Tensor:
+    carry, parts = None, []
+    for part in tokens.split(sizes, dim=1):
+        prediction, carry = model(part, carry)
+        parts.append(said(prediction))
+    return torch.cat(parts, dim=1)
+
+
+def test_every_model_is_in_these_tables() -> None:
+    assert list(SMALL) == list(MODELS)
+    assert list(OTHER) == list(MODELS)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_future_never_reaches_the_past(name: str) -> None:
+    model, tokens = built(name), text()
+    changed = tokens.clone()
+    changed[:, 7:] = (changed[:, 7:] + 1) % V
+    before, after = said(model(tokens)[0]), said(model(changed)[0])
+    torch.testing.assert_close(before[:, :7], after[:, :7], atol=1e-12, rtol=0)
+    assert (before[:, 7:] - after[:, 7:]).abs().amax((1, 2)).min() > 1e-3
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("prompt", [1, 6])
+def test_steps_equal_the_whole(name: str, prompt: int) -> None:
+    model, tokens = built(name), text()
+    state, rows = model.start({"tokens": tokens[:, :prompt]}), []
+    for each in tokens[:, prompt - 1 :].unbind(1):
+        logits, state = model.step(each, state)
+        rows.append(logits.log_softmax(1))
+    whole = said(model(tokens)[0])[:, prompt - 1 :]
+    torch.testing.assert_close(torch.stack(rows, dim=1), whole, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", CARRYING)
+@pytest.mark.parametrize("sizes", [[7, 7], [1, 9, 1, 3]])
+def test_windows_that_carry_equal_one_long_window(name: str, sizes: list[int]) -> None:
+    model, tokens = built(name), text()
+    whole = said(model(tokens)[0])
+    torch.testing.assert_close(in_windows(model, tokens, sizes), whole, atol=1e-10, rtol=0)
+    alone = torch.cat([said(model(part)[0]) for part in tokens.split(sizes, dim=1)], dim=1)
+    assert not torch.allclose(alone, whole, atol=1e-3), "what is carried makes a difference"
+
+
+@pytest.mark.parametrize("name", CARRYING)
+def test_what_is_carried_is_detached_and_has_the_batch_first(name: str) -> None:
+    model = built(name).train()
+    carry = None
+    for tokens in (text(), text()):
+        _, carry = model(tokens, carry)
+        assert not any(each.requires_grad for each in carry.values())
+        assert {len(each) for each in carry.values() if each.dim()} == {B}
+
+
+def test_a_model_that_does_not_carry_says_so() -> None:
+    assert [name for name in MODELS if built(name)(text())[1] is None] == ["gpt"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_batch_mates_never_matter(name: str) -> None:
+    model, tokens = built(name), text()
+    together = said(model(tokens)[0])
+    for row in range(B):
+        alone = said(model(tokens[row : row + 1])[0])
+        torch.testing.assert_close(alone[0], together[row], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_chosen_rows_of_a_state_go_on_as_their_streams_do(name: str) -> None:
+    model, tokens = built(name), text()
+    rows = torch.tensor([2, 0, 0])
+    chosen = model.start({"tokens": tokens}).select(rows)
+    alone = model.start({"tokens": tokens[rows]})
+    for _ in range(2):
+        got, chosen = model.step(tokens[rows, -1], chosen)
+        want, alone = model.step(tokens[rows, -1], alone)
+        torch.testing.assert_close(got, want, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_loads_to_the_same_bits(name: str) -> None:
+    model, other = MODELS[name](config(name), V).eval(), MODELS[name](config(name), V).eval()
+    tokens = text()
+    assert not torch.equal(said(model(tokens)[0]), said(other(tokens)[0]))
+    other.load_state_dict(load(save(model.state_dict())))
+    assert torch.equal(said(model(tokens)[0]), said(other(tokens)[0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [(name, field) for name in MODELS for field in MODELS[name].Config.model_fields],
+)
+def test_every_field_of_a_config_makes_a_difference(name: str, field: str) -> None:
+    assert field in OTHER[name], "a new field wants another value in the table"
+    tokens = text(length=16)
+
+    def made(changes: Mapping[str, object]) -> tuple[dict[str, torch.Size], Tensor]:
+        torch.manual_seed(1)
+        model = MODELS[name](config(name, changes), V).train()
+        return {key: each.shape for key, each in model.state_dict().items()}, said(model(tokens)[0])
+
+    shapes, scores = made({})
+    other_shapes, other_scores = made({field: OTHER[name][field]})
+    assert shapes != other_shapes or (scores - other_scores).abs().max() > 1e-5
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_record_finds_the_attention_of_those_that_attend(name: str) -> None:
+    model, tokens = built(name), text()
+    if name not in ATTENDING:
+        with pytest.raises(UserError, match="has no attention"), record(model):
+            pass
+        return
+    with torch.no_grad():
+        silent = said(model(tokens)[0])
+        with record(model) as tape:
+            heard = said(model(tokens)[0])
+    assert torch.equal(silent, heard), "recording changes nothing"
+    for call in tape:
+        total = call.weights.sum(3)
+        assert ((total - 1).abs().lt(1e-9) | (total == 0)).all()
+        assert call.weights.shape[0] == B
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_every_parameter_learns(name: str) -> None:
+    model, tokens = built(name).train(), text()
+    model(tokens)[0].surprise(tokens.roll(-1, 1)).backward()
+    still = [
+        key for key, each in model.named_parameters() if each.grad is None or not each.grad.any()
+    ]
+    assert still == []
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_hundred_steps_learn_a_line_by_heart(name: str, as_users_run_it: None) -> None:
+    wide = {"width": 32} | ({"layers": 1} if "layers" in SMALL[name] else {})
+    model = MODELS[name](config(name, wide), V).train()
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.03)
+    line = torch.tensor([[1, 5, 2, 3, 1, 6, 2, 4, 3, 8, 9, 9, 7, 1]])
+    for _ in range(100):
+        optimiser.zero_grad()
+        loss = model(line[:, :-1])[0].surprise(line[:, 1:]) / (line.shape[1] - 1)
+        loss.backward()
+        optimiser.step()
+    assert loss.item() < 0.05 * log(V)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_a_frozen_model_has_nothing_to_learn(name: str) -> None:
+    assert not built(name).train()(text())[0].surprise(text()).requires_grad
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_surprise_is_that_of_the_logits(name: str, smoothing: float) -> None:
+    model, tokens = built(name), text()
+    targets = tokens.roll(-1, 1)
+    targets[1, 2:5] = IGNORED
+    prediction = model(tokens)[0]
+    want = nn.functional.cross_entropy(
+        said(prediction).flatten(0, 1),
+        targets.flatten(),
+        reduction="sum",
+        label_smoothing=smoothing,
+    )
+    torch.testing.assert_close(prediction.surprise(targets, smoothing=smoothing), want)
+    each = prediction.log_probability(targets)
+    assert (each[targets == IGNORED] == 0).all()
+    if smoothing == 0.0:
+        torch.testing.assert_close(-each.sum(), want)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_empty_prompt_is_refused(name: str, as_users_run_it: None) -> None:
+    with pytest.raises(UserError, match="a prompt needs at least one token"):
+        built(name).start({"tokens": torch.zeros(1, 0, dtype=torch.long)})
