@@ -15,7 +15,6 @@ import pytest
 from regard.cli import main
 from tests.recipes.test_recipes import SMALL
 
-
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
 
