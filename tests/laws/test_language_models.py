@@ -111,7 +111,7 @@ def built(name: str) -> nn.Module:
 def text(rows: int = B, length: int = T) -> Tensor:
     """Random words, with turns that end here and there, at the edges too."""
     tokens = torch.randint(V, (rows, length))
-    tokens[0, [0, 4, 5, length - 1]] = 3
+    tokens[0, [0, 4, 5, 9, length - 1]] = 3
     return tokens
 
 

@@ -64,6 +64,15 @@ def test_it_is_the_equation() -> None:
         torch.testing.assert_close(logits[row], literal(model, tokens[row]))
 
 
+@pytest.mark.parametrize("cut", range(1, T))
+def test_windows_may_cut_turns_anywhere(cut: int) -> None:
+    model, tokens = built(), talk()
+    tokens[0, 2::3] = END  # a turn that goes over the cut, and others after it
+    first, carry = model(tokens[:, :cut])
+    both = torch.cat((first.logits(), model(tokens[:, cut:], carry)[0].logits()), dim=1)
+    torch.testing.assert_close(both, model(tokens)[0].logits())
+
+
 def test_the_context_changes_once_per_turn() -> None:
     model, tokens = built(), talk()
     carry, contexts = None, [torch.zeros(B, C).double()]
