@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Generic, Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -119,9 +120,7 @@ class Stream(Generic[State]):
                 places = each.repeat_interleave(request.samples)
                 self._state, written = self._state.select(places), written[places]
             self._tokens = written[:, -1]  # [B]
-            # Only rules look back. Room for all that may come, so that nothing has to be moved.
-            room = self._most if self._rules else 0
-            self._past = torch.cat((written, written.new_empty(len(written), room)), 1)  # [B,T]
+            self._past = written  # [B,T]; only rules look back, so only for them is it kept up
 
     def __iter__(self) -> Iterator[Step]:
         return self
@@ -177,6 +176,8 @@ class Stream(Generic[State]):
             )
         tokens = self._chooser.choose(ruled)
         if self._rules:
+            if self._past.shape[1] == now:  # twice the room, so that it is seldom moved
+                self._past = F.pad(self._past, (0, now))
             self._past[:, now] = tokens
         return tokens
 

@@ -45,7 +45,7 @@ def gpt(position: str) -> Model:
 
 
 MODELS: dict[str, Callable[[], Model]] = {
-    **{cell: lambda cell=cell: rnn(cell) for cell in ("elman", "gru", "lstm")},
+    **{cell: lambda cell=cell: rnn(cell) for cell in ("elman", "lstm")},
     **{at: lambda at=at: gpt(at) for at in ("learned", "rotary")},
 }
 

@@ -63,6 +63,10 @@ def pieces_of(pieces: Pieces, ids: Sequence[int]) -> list[str]:
 
 @pytest.mark.parametrize("decoder", DECODERS.values(), ids=DECODERS)
 @given(parts=PARTS, stops=STOPS)
+@example(parts=["the ", *[0] * 40, "cat"], stops=[])  # padding shows nothing, but blanks go on
+@example(
+    parts=["mat"], stops=["mat", "a"]
+)  # both are complete with one token, one before the other
 def test_pieces_together_are_the_text_up_to_the_stop_string(
     decoder: Tokeniser, parts: list[str | int], stops: list[str]
 ) -> None:
