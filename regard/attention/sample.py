@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.attention.attend import Attend, Memory
+from regard.attention.attend import Attend, Memory, spread
 from regard.attention.mask import Mask
 from regard.attention.past import START, Past
 from regard.attention.read import gathered
@@ -72,7 +72,7 @@ class Sample(nn.Module):
         some = weights.detach().sum(-1) > 0  # [B,H,Q]
         chance = weights.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
         logs = torch.where(weights > 0, weights, 1.0).log()  # 0 log 0 is 0, in the gradient too
-        value = memory.value.expand(-1, query.shape[1], -1, -1)
+        value = spread(memory.value, query.shape[1])
         return Drawn(
             read=gathered(value, choice) * some.unsqueeze(-1),
             choice=choice,

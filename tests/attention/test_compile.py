@@ -12,7 +12,7 @@ import pytest
 MODEL = """
 import torch
 from torch import nn
-from regard.attention import causal, intervene, record, uniform
+from regard.attention import causal, intervene, padding, record, uniform
 from regard.layers import EncoderBlock
 
 torch.manual_seed(0)
@@ -23,9 +23,9 @@ class Model(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(EncoderBlock(16, 4, 24) for _ in range(2))
 
-    def forward(self, x):
+    def forward(self, x, real=None):
         for layer in self.layers:
-            x = layer(x, causal())
+            x = layer(x, causal() & real if real is not None else causal())
         return x
 
 model, x = Model().eval(), torch.randn(2, 5, 16)
@@ -34,6 +34,9 @@ model, x = Model().eval(), torch.randn(2, 5, 16)
 ONE_GRAPH = """
 whole = torch.compile(model, backend="eager", fullgraph=True)
 torch.testing.assert_close(whole(x), model(x))
+masked = torch.compile(model, backend="eager")
+real = padding(torch.tensor([5, 2]))
+torch.testing.assert_close(masked(x, real), model(x, real))
 try:
     with record(whole):
         whole(x)

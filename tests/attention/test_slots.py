@@ -78,6 +78,16 @@ def test_samples_follow_the_weights_and_know_their_probability() -> None:
     assert best.choice.item() == weights.argmax().item()
 
 
+def test_sampling_heads_may_share_keys_and_values() -> None:
+    sample = Sample(Attend(Dot(E)))
+    query, value = torch.randn(B, 4, Q, E), torch.randn(B, 2, K, 3)
+    drawn = sample.best(query, sample.remember(torch.randn(B, 2, K, E), value))
+    for head in range(4):
+        for b in range(B):
+            chosen = value[b, head // 2][drawn.choice[b, head]]
+            torch.testing.assert_close(drawn.read[b, head], chosen)
+
+
 def test_reinforce_on_samples_points_where_the_exact_gradient_points() -> None:
     """E[r ∇log α] over all choices is ∇E[r]: checked by enumeration, not by chance."""
     sample = Sample(Attend(Dot(E))).double()
