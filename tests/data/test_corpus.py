@@ -16,8 +16,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.core import atomic
 from regard.core.errors import UserError
-from regard.data import atomic, cache, corpus
+from regard.data import cache, corpus
 from regard.data.corpus import Corpus, Part, held_out, prepare
 from regard.data.text import Source, source_at
 from regard.data.tokenise import TOKENISERS, Tokeniser, train
