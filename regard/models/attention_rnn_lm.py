@@ -9,7 +9,7 @@ The RNN runs over the whole window, fused; then one attention serves all positio
 need the row before (location-aware, coverage) go row by row, and `location`, whose places are
 counted from the oldest state in memory, so that they mean the same wherever a text is cut.
 
-Departures: states of the window before are looked at but not learnt through; W has a bias.
+Departure: states of the window before are looked at but not learnt through.
 
 >>> import torch
 >>> config = AttentionRNNLM.Config(width=8, layers=1, memory=2)
@@ -51,7 +51,8 @@ class AttentionRNNLM(Carrying):
         self.attend = Attend(score_over(config.score, config.width, config.memory))
         self.by_row = self.attend.sequential or isinstance(self.attend.score, Location)
         self.mask = window(left=config.memory) & ~window(left=0)
-        self.join = nn.Linear(2 * config.width, config.width)
+        # without a bias, as in the paper: it would grow first, and all h* become one constant
+        self.join = nn.Linear(2 * config.width, config.width, bias=False)
 
     def forward(
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
