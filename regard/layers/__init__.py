@@ -7,6 +7,7 @@ from regard.layers.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import POSITIONS, Learned, Rotary, Sinusoidal
 from regard.layers.recurrent import CELLS, Encoded, RecurrentEncoder
+from regard.layers.source import Source
 
 __all__ = [
     "ACTIVATIONS",
@@ -26,5 +27,6 @@ __all__ = [
     "SegmentEmbedding",
     "SelfAttention",
     "Sinusoidal",
+    "Source",
     "TokenEmbedding",
 ]
