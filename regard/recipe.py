@@ -18,7 +18,6 @@ from regard.core.config import Config, parse
 from regard.core.errors import UserError, choose, unknown
 from regard.models import MODELS
 from regard.tasks import TASKS
-from regard.tasks.language_model import Texts
 from regard.train.settings import Training
 
 PARTS = ("about", "figure", "task", "data", "model", "train")
@@ -60,11 +59,17 @@ class Recipe:
     about: About
     figure: Figure | None
     task: str
-    data: Texts
+    data: Config
     kind: str
     """The model's name in MODELS."""
     model: Config
     train: Training
+
+    @property
+    def source(self) -> str | None:
+        """The run folder that the model begins with, if it takes one."""
+        given = getattr(self.model, "source", None)
+        return None if given is None else str(given)
 
     def to_toml(self) -> str:
         """Every value written out, also those that were not given."""

@@ -6,9 +6,11 @@ learned, `log.jsonl` and `metrics.json` how well, `README.md` is its card, `stat
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError
@@ -18,14 +20,11 @@ from torch import Tensor, nn
 import regard
 from regard.core.device import pick_device
 from regard.core.errors import UserError, nearest
-from regard.core.protocols import Stepper
-from regard.data import Tokeniser
-from regard.data import load as load_tokeniser
-from regard.decode import Piece, Request, Sampling, stream_text
+from regard.decode import Piece, Request, Sampling
 from regard.models import MODELS
-from regard.recipe import Recipe, parsed
+from regard.recipe import Recipe, parsed, shipped
 from regard.tasks import TASKS
-from regard.tasks.language_model import LanguageModelling, Split
+from regard.tasks.task import OpenTask, Split
 from regard.train import durable
 from regard.train.distributed import joined
 from regard.train.evaluate import evaluate
@@ -35,8 +34,22 @@ from regard.train.weights import load_weights
 DRAWN = Request(policy=Sampling(), max_tokens=50)
 """What is written if nothing is said: fifty tokens, drawn as the model would have them."""
 
+SOURCE = "source"
+"""The folder in a run that holds the run it began with."""
+
 FORMAT = 1
 """Of the run folder; a folder of a later format is refused rather than misread."""
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """A task whose models go on from a prompt."""
+
+    def write(
+        self, model: nn.Module, prompt: str, request: Request, stops: Sequence[str] = ()
+    ) -> Iterator[Piece]:
+        """Texts that go on from a prompt, piece by piece."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -45,13 +58,8 @@ class Run:
 
     folder: Path
     recipe: Recipe
-    task: LanguageModelling
+    task: OpenTask
     model: nn.Module
-
-    @property
-    def tokeniser(self) -> Tokeniser:
-        """From text to tokens and back."""
-        return self.task.tokeniser
 
     def train(self) -> Result:
         """Train, or go on training, and leave everything in the folder."""
@@ -73,32 +81,28 @@ class Run:
 
     def measure(self, result: Result) -> dict[str, dict[str, float]]:
         """Evaluate what was trained on every split there is; write metrics.json and the card."""
-        figures = {"validation": self.evaluate("validation")}
-        if self.recipe.data.test is not None:
-            figures["test"] = self.evaluate("test")
+        measured: tuple[Split, ...] = ("validation", "test")
+        figures: dict[str, dict[str, float]] = {
+            each: self.evaluate(each) for each in measured if each in self.task.splits
+        }
         about = {"outcome": result.outcome, "updates": result.update, "seconds": result.seconds}
         write_json(self.folder / "metrics.json", {**figures, "training": about})
         write_text(self.folder / "README.md", card(self, figures, result))
         return figures
 
     def evaluate(self, split: Split = "validation") -> dict[str, float]:
-        """Loss, perplexity and bits per token over a whole split."""
+        """Every metric of the task over a whole split."""
         sums = evaluate(self.model, self.task, self.task.evaluation(split))
-        return self.task.metrics({"loss": sums.loss})
+        self.model.eval()
+        return {**self.task.metrics(sums.metrics()), **self.task.score(self.model, split)}
 
     def write(
         self, prompt: str, request: Request = DRAWN, stops: Sequence[str] = ()
     ) -> Iterator[Piece]:
-        """Texts that go on from a prompt, piece by piece; the prompt is not repeated.
-
-        An empty prompt is the end of a line, after which anything may begin.
-        """
-        if not isinstance(self.model, Stepper):
-            raise UserError(f"a {self.recipe.kind} cannot write: it has no start and step")
-        tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
-        device = next(self.model.parameters()).device
-        asked = replace(request, device=device)
-        yield from stream_text(self.model, [tokens], self.tokeniser, asked, stops=stops)
+        """Texts that go on from a prompt, piece by piece; the prompt is not repeated."""
+        if not isinstance(self.task, Writes):
+            raise UserError(f"{self.folder}: a run of {self.recipe.task} does not go on from text")
+        yield from self.task.write(self.model, prompt, request, stops)
 
 
 def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Run:
@@ -109,11 +113,17 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
             "or choose another --name"
         )
     with joined(pick_device(device)) as world:
-        task = TASKS[recipe.task].open(recipe.data, data)
+        source = None if recipe.source is None else source_run(recipe.source, device)
+        known = source is not None and source.recipe.task == recipe.task
+        if not world.leads:
+            world.wait()  # for what the first process writes, the tokenised text included
+        saved = folder if not world.leads else source.folder if source and known else None
+        task = TASKS[recipe.task].open(recipe.data, data, saved)
         if world.leads:
-            write(folder, recipe, task, data)
-        world.wait()
-    return Run(folder, recipe, task, built(recipe, task.tokeniser.vocabulary, device))
+            task.batches()
+            write(folder, recipe, task, data, source)
+            world.wait()
+    return Run(folder, recipe, task, built(recipe, task, source, device))
 
 
 def open_run(folder: str | Path, data: Path | None = None, device: str = "auto") -> Run:
@@ -121,10 +131,9 @@ def open_run(folder: str | Path, data: Path | None = None, device: str = "auto")
     folder = Path(folder)
     config = read_config(folder)
     recipe = parsed(read_text(folder / "recipe.toml"), str(folder / "recipe.toml"))
-    tokeniser = load_tokeniser(folder / "tokenizer.json")
-    place = data or Path(str(config["data"]))
-    task = TASKS[recipe.task].open(recipe.data, place, tokeniser)
-    run = Run(folder, recipe, task, built(recipe, tokeniser.vocabulary, device))
+    task = TASKS[recipe.task].open(recipe.data, data or Path(str(config["data"])), folder)
+    source = None if recipe.source is None else load(folder / SOURCE, device)
+    run = Run(folder, recipe, task, built(recipe, task, source, device))
     weights = folder / "model.safetensors"
     if weights.exists():
         load_weights(run.model, read_weights(weights), source=str(weights))
@@ -143,10 +152,24 @@ def load(folder: str | Path, device: str = "auto", data: Path | None = None) -> 
     return run
 
 
-def built(recipe: Recipe, vocabulary: int, device: str) -> nn.Module:
-    """The recipe's model with its initial weights."""
+def source_run(folder: str, device: str) -> Run:
+    """The trained run that a model begins with; if it is not there, how to come by it."""
+    if not (Path(folder) / "model.safetensors").exists():
+        name = Path(folder).name
+        how = f"`regard train {name}`" if name in shipped() else "training it"
+        raise UserError(
+            f"{folder}: this recipe begins with the run in this folder, which is not there or not "
+            f"trained; come by it with {how}, or give another with --set model.source=FOLDER"
+        )
+    return load(folder, device)
+
+
+def built(recipe: Recipe, task: OpenTask, source: Run | None, device: str) -> nn.Module:
+    """The recipe's model with its initial weights, or with those of the run it begins with."""
     torch.manual_seed(recipe.train.seed)
-    return MODELS[recipe.kind](recipe.model, vocabulary).to(pick_device(device))
+    kind = MODELS[recipe.kind]
+    begun = {} if source is None else {"source": source.model}
+    return kind(recipe.model, **task.sizes, **begun).to(pick_device(device))
 
 
 def data_folder(given: Path | None) -> Path:
@@ -154,18 +177,25 @@ def data_folder(given: Path | None) -> Path:
     return given or Path(os.environ.get("REGARD_DATA", "."))
 
 
-def write(folder: Path, recipe: Recipe, task: LanguageModelling, data: Path) -> None:
-    """Set up a run folder; its recipe comes last, since it is what makes the folder a run."""
+def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run | None) -> None:
+    """Set up a run folder; its recipe comes last, since it is what makes the folder a run.
+
+    A run that the model begins with is copied, all but what it was trained by, so that the folder
+    is whole without it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
         "regard": regard.__version__,
         "task": recipe.task,
         "model": recipe.kind,
-        "vocabulary": task.tokeniser.vocabulary,
+        **task.sizes,
         "data": str(data.resolve()),
     }
-    task.tokeniser.save(folder / "tokenizer.json")
+    task.save(folder)
+    if source is not None:
+        training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard")
+        shutil.copytree(source.folder, folder / SOURCE, ignore=training, dirs_exist_ok=True)
     write_json(folder / "config.json", config)
     write_text(folder / "recipe.toml", recipe.to_toml())
 
@@ -227,8 +257,8 @@ def card(run: Run, figures: Mapping[str, Mapping[str, float]], result: Result) -
             f"# {recipe.about.title}",
             "",
             f"A `{recipe.kind}` of {parameters:,} parameters after {recipe.about.paper}, trained "
-            f"on `{recipe.data.train}` for {result.update:,} updates in "
-            f"{result.seconds / 60:.1f} minutes.",
+            f"for {result.update:,} updates in {result.seconds / 60:.1f} minutes "
+            "on the data that `recipe.toml` names.",
             "",
             "| split | measured |",
             "| --- | --- |",

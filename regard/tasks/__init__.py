@@ -1,8 +1,9 @@
 """Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
 
 from regard.tasks.language_model import LanguageModelling
+from regard.tasks.task import OpenTask
 
-TASKS: dict[str, type[LanguageModelling]] = {
+TASKS: dict[str, type[OpenTask]] = {
     "language_model": LanguageModelling,
 }
 """Every task by the name a recipe calls it."""

@@ -1,17 +1,17 @@
 """Language modelling: predict the next token of a text."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import exp, log
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 from torch import nn
 
 from regard.core.config import Config
-from regard.core.errors import UserError, nearest
-from regard.core.protocols import Batch, Batches, Carry, Loss
+from regard.core.errors import UserError
+from regard.core.protocols import Batch, Batches, Carry, Loss, Stepper
 from regard.data import (
     IGNORE,
     WHOLE,
@@ -27,8 +27,9 @@ from regard.data import (
     source_at,
     train,
 )
-
-Split = Literal["train", "validation", "test"]
+from regard.data import load as load_tokeniser
+from regard.decode import Piece, Request, stream_text
+from regard.tasks.task import OpenTask, Split, found
 
 
 class Texts(Config):
@@ -71,11 +72,10 @@ class Texts(Config):
 
 
 @dataclass(frozen=True)
-class LanguageModelling:
+class LanguageModelling(OpenTask):
     """-log p of each next token, summed; batches have `tokens` and `targets`."""
 
-    Data: ClassVar[type[Texts]] = Texts
-    """What the `[data]` table of its recipes holds."""
+    Data = Texts
 
     data: Texts
     folder: Path
@@ -83,11 +83,26 @@ class LanguageModelling:
     tokeniser: Tokeniser
 
     @classmethod
-    def open(
-        cls, data: Texts, folder: Path, tokeniser: Tokeniser | None = None
-    ) -> "LanguageModelling":
+    def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "LanguageModelling":
         """The task on these data; its tokeniser is trained now if there is none yet."""
-        return cls(data, folder, tokeniser or new_tokeniser(data, folder))
+        assert isinstance(data, Texts)
+        if saved is None:
+            return cls(data, folder, new_tokeniser(data, folder))
+        return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
+
+    def save(self, folder: Path) -> None:
+        """Leave the tokeniser."""
+        self.tokeniser.save(folder / "tokenizer.json")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The vocabulary."""
+        return {"vocabulary": self.tokeniser.vocabulary}
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """A text to test on is not always there."""
+        return ("train", "validation", *(("test",) if self.data.test is not None else ()))
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch that goes on where the batch before it ended."""
@@ -107,7 +122,7 @@ class LanguageModelling:
             return ContinuousBatches(ids, data.batch, data.window)
         return WindowBatches(ids, data.batch, data.window, data.seed, data.steps)
 
-    def evaluation(self, split: Split = "validation") -> Batches:
+    def evaluation(self, split: Split) -> Batches:
         """The batches that measure: every target once, in order."""
         ids, data = self.corpus(split).ids, self.data
         if data.order == "continuous":
@@ -135,6 +150,19 @@ class LanguageModelling:
         """What people call the mean loss per token."""
         return metrics(totals["loss"])
 
+    def write(
+        self, model: nn.Module, prompt: str, request: Request, stops: Sequence[str] = ()
+    ) -> Iterator[Piece]:
+        """Texts that go on from a prompt, piece by piece; the prompt is not repeated.
+
+        An empty prompt is the end of a line, after which anything may begin.
+        """
+        if not isinstance(model, Stepper):
+            raise UserError(f"a {type(model).__name__} cannot write: it has no start and step")
+        tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
+        asked = replace(request, device=next(model.parameters()).device)
+        yield from stream_text(model, [tokens], self.tokeniser, asked, stops=stops)
+
 
 def new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
     """A tokeniser trained on the training text."""
@@ -144,22 +172,9 @@ def new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
 
 
 def source_in(folder: Path, path: str, data: Texts) -> Source:
-    """A text in the data folder; if it is not there, what is missing and where it comes from."""
-    if path == "-":
-        return source_at(path, data.field)
-    full = folder / path
-    if not full.exists():
-        near = full.parent if full.parent.is_dir() else folder
-        guess = (
-            nearest(full.name, [each.name for each in near.glob("*")]) if near.is_dir() else None
-        )
-        hint = f"; did you mean {near / guess}?" if guess else ""
-        origin = f" It comes from: {data.origin}." if data.origin else ""
-        raise UserError(
-            f"{full}: no such file{hint} The data folder is {folder} "
-            f"(set it with --data or REGARD_DATA).{origin}"
-        )
-    return source_at(str(full), data.field)
+    """A text in the data folder, or on stdin."""
+    place = path if path == "-" else str(found(folder, path, data.origin))
+    return source_at(place, data.field)
 
 
 def metrics(loss: float) -> dict[str, float]:

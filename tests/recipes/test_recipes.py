@@ -1,10 +1,13 @@
 """Recipes: every shipped one builds and steps, and what is wrong with a recipe is named."""
 
+import gzip
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from regard.core.errors import UserError
 from regard.recipe import Recipe, parsed, read, shipped
@@ -38,6 +41,15 @@ log_every = 1
 """
 
 
+def files_in(held: object) -> Iterator[str]:
+    """Every name of a file in a `[data]` table."""
+    if isinstance(held, str) and "/" in held and " " not in held:
+        yield held
+    elif isinstance(held, dict | list):
+        for each in held.values() if isinstance(held, dict) else held:
+            yield from files_in(each)
+
+
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder with text in every place that a shipped recipe looks for one."""
@@ -45,12 +57,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [" ".join(draw.choices(WORDS, k=12)) for _ in range(300)]
     (folder / "text.txt").write_text("\n".join(lines))
     for text in shipped().values():
-        data = parsed(text, "shipped").data
-        for name in (data.train, data.validation, data.test):
-            if isinstance(name, str):
-                path = folder / name.removesuffix(".gz")
-                path.parent.mkdir(exist_ok=True, parents=True)
-                path.write_text("\n".join(lines))
+        for name in files_in(parsed(text, "shipped").data.model_dump(mode="json")):
+            path = folder / name
+            path.parent.mkdir(exist_ok=True, parents=True)
+            with gzip.open(path, "wt") if name.endswith(".gz") else path.open("w") as file:
+                file.write("\n".join(lines))
     return folder
 
 
@@ -63,30 +74,53 @@ def small(texts: Path, tmp_path: Path, *changes: str) -> Recipe:
     return parsed(SMALL, "small.toml", changes)
 
 
+SMALLER = {"batch": 2, "window": 8, "evaluate_batch": 2, "tokens_per_batch": 200}
+"""What a recipe's data become for a test."""
+
+
+def shortened(name: str) -> list[str]:
+    """Changes that make a shipped recipe one of two updates."""
+    recipe = read(name)
+    data = recipe.data.model_dump(exclude_none=True)
+    length = "train.updates=2" if recipe.train.updates is not None else "train.epochs=1"
+    smaller = [f"data.{key}={value}" for key, value in SMALLER.items() if key in data]
+    return [length, "train.log_every=1", *smaller]
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_recipe_builds_and_takes_two_steps(
     name: str, texts: Path, tmp_path: Path
 ) -> None:
-    changes = ["data.batch=2", "data.window=8", "data.evaluate_batch=2", "train.log_every=1"]
-    tables = {"updates": "train.updates=2", "epochs": "train.epochs=1"}
-    recipe = read(name)
-    length = "updates" if recipe.train.updates is not None else "epochs"
-    for part in ("train", "validation", "test"):
-        held = getattr(recipe.data, part)
-        if isinstance(held, str):
-            changes.append(f"data.{part}={held.removesuffix('.gz')}")
-    recipe = read(name, [*changes, tables[length]])
-    run = create(recipe, tmp_path / "run", texts, "cpu")
-    before = [each.clone() for each in run.model.parameters()]
+    changes = shortened(name)
+    if (source := read(name).source) is not None:
+        first = create(
+            read(Path(source).name, [*shortened(Path(source).name)]),
+            tmp_path / "first",
+            texts,
+            "cpu",
+        )
+        save_file(first.model.state_dict(), tmp_path / "first" / "model.safetensors")
+        changes.append(f"model.source={tmp_path / 'first'}")
+    run = create(read(name, changes), tmp_path / "run", texts, "cpu")
+    learns = [each for each in run.model.parameters() if each.requires_grad]
+    before = [each.clone() for each in learns]
     batches, carry = run.task.batches(), None
-    optimiser = torch.optim.SGD(run.model.parameters(), 1e-3)
+    optimiser = torch.optim.Adam(learns, 1e-3)
     for index in range(2):
         loss = run.task.loss(run.model, batches.batch(0, index), carry)
         (loss.total / loss.items).backward()
         optimiser.step()
         carry = loss.carry
-    moved = [not torch.equal(a, b) for a, b in zip(before, run.model.parameters(), strict=True)]
+    moved = [not torch.equal(a, b) for a, b in zip(before, learns, strict=True)]
     assert all(moved), "a parameter that no loss reaches"
+
+
+def test_a_source_that_is_not_trained_yet_is_said_with_its_recipe(
+    texts: Path, tmp_path: Path, as_users_run_it: None
+) -> None:
+    recipe = read("ptb-cache", [f"model.source={tmp_path / 'ptb-lstm'}"])
+    with pytest.raises(UserError, match=r"begins with the run.*regard train ptb-lstm"):
+        create(recipe, tmp_path / "run", texts, "cpu")
 
 
 @pytest.mark.parametrize("name", shipped())
@@ -96,7 +130,8 @@ def test_a_shipped_recipe_says_what_it_is(name: str) -> None:
     assert f"regard train {name}" in text
     assert recipe.about.paper
     assert recipe.about.minutes > 0
-    assert recipe.data.origin
+    if any(files_in(recipe.data.model_dump(mode="json"))):
+        assert vars(recipe.data)["origin"]
     assert recipe.figure is not None
     assert recipe.figure.source
 

@@ -1,0 +1,80 @@
+"""What every task has, so that runs and verbs need to know none of them.
+
+A task stands between files and models: it opens the data of a recipe, deals them out in batches,
+turns a batch into a loss, and says in people's words how good a model is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from torch import nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError, nearest
+from regard.core.protocols import Batch, Batches, Carry, Loss
+from regard.data.batch import WholeBatches
+
+Split = Literal["train", "validation", "test"]
+
+
+class OpenTask(ABC):
+    """A task whose data are open."""
+
+    Data: ClassVar[type[Config]]
+    """What the `[data]` table of its recipes holds."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "OpenTask":
+        """The task on data in a folder, with what a run saved, or with tokenisers trained now."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Leave in a run folder what `open` needs besides the data: tokenisers."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """What a model must know of the data to be built, such as its vocabulary."""
+
+    @property
+    @abstractmethod
+    def splits(self) -> tuple[Split, ...]:
+        """The splits there are."""
+
+    @abstractmethod
+    def batches(self) -> WholeBatches:
+        """The training batches."""
+
+    @abstractmethod
+    def evaluation(self, split: Split) -> Batches:
+        """The batches that measure: every item once."""
+
+    @abstractmethod
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """The loss of a batch, given what the batch before it handed on."""
+
+    @abstractmethod
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """What people call the mean loss and the other means over a split."""
+
+    def score(self, model: nn.Module, split: Split) -> dict[str, float]:
+        """What only whole predictions show: BLEU, say. Most tasks have nothing of the kind."""
+        return {}
+
+
+def found(folder: Path, name: str, origin: str) -> Path:
+    """A file of the data folder; if it is not there, what is missing and where it comes from."""
+    full = folder / name
+    if full.exists():
+        return full
+    near = full.parent if full.parent.is_dir() else folder
+    guess = nearest(full.name, [each.name for each in near.glob("*")]) if near.is_dir() else None
+    hint = f"; did you mean {near / guess}?" if guess else ""
+    source = f" It comes from: {origin}." if origin else ""
+    raise UserError(
+        f"{full}: no such file{hint} The data folder is {folder} "
+        f"(set it with --data or REGARD_DATA).{source}"
+    )
