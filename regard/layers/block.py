@@ -15,6 +15,7 @@ from regard.core.errors import fraction
 from regard.layers.cache import Cache
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
+from regard.layers.source import Source
 
 
 class Residual(nn.Module):
@@ -133,6 +134,21 @@ class DecoderBlock(nn.Module):
         branch, cache = self.attention.step(self.around_attention.enter(x), cache, mask)
         x = self.around_attention.leave(x, branch)
         branch, past = self.cross.step(self.around_cross.enter(x), memory, source_mask, past)
+        return self._fed(self.around_cross.leave(x, branch)), cache, past
+
+    def step_shared(
+        self,
+        x: Float[Tensor, "B 1 D"],
+        source: Source,
+        layer: int,
+        cache: Cache,
+        mask: Mask | None = None,
+        past: Past = START,
+    ) -> tuple[Float[Tensor, "B 1 D"], Cache, Past]:
+        """The next position of each row, where several rows may look at one source."""
+        branch, cache = self.attention.step(self.around_attention.enter(x), cache, mask)
+        x = self.around_attention.leave(x, branch)
+        branch, past = self.cross.step_shared(self.around_cross.enter(x), source, layer, past)
         return self._fed(self.around_cross.leave(x, branch)), cache, past
 
     def _fed(self, x: Tensor) -> Tensor:

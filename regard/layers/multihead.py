@@ -28,6 +28,7 @@ from regard.attention import (
 from regard.core.errors import UserError, divides, positive
 from regard.layers.cache import Cache
 from regard.layers.position import Rotary
+from regard.layers.source import Source
 
 
 class SelfAttention(nn.Module):
@@ -170,6 +171,13 @@ class CrossAttention(nn.Module):
         if not self.attend.carries:
             return self(x, memory, mask, past), replace(past, first=past.first + x.shape[1])
         read, past = self.attend.step(self._asked(x), memory, mask, past)
+        return self._merged(read), past
+
+    def step_shared(
+        self, x: Float[Tensor, "B 1 D"], source: Source, layer: int = 0, past: Past = START
+    ) -> tuple[Float[Tensor, "B 1 D"], Past]:
+        """The same of a source that several rows may share, which has a memory for each layer."""
+        read, past = source.step(self.attend, self._asked(x), layer, past)
         return self._merged(read), past
 
     def _asked(self, x: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from regard.models.lstmn import LSTMN
 from regard.models.neural_cache import NeuralCache
 from regard.models.pointer_lm import PointerLM
 from regard.models.rnn_lm import RNNLM
+from regard.models.transformer import Transformer
 from regard.models.window_lm import WindowLM
 
 MODELS: dict[str, type[nn.Module]] = {
@@ -22,5 +23,6 @@ MODELS: dict[str, type[nn.Module]] = {
     "clockwork_rnn": ClockworkRNN,
     "hred": HRED,
     "gpt": GPT,
+    "transformer": Transformer,
 }
 """Every model by the name a recipe calls it."""
