@@ -1,0 +1,207 @@
+"""Payload: the neutral record of where something looked, from which every picture is drawn.
+
+It holds numbers and texts and nothing of a model, so that a picture can be drawn on another
+machine, from a file, of anything that has weights over labelled things: words of a sentence,
+patches of an image, frames of a recording.
+
+>>> seen = Payload.of([[0.9, 0.1], [0.2, 0.8]], ["a", "cat"], ["un", "chat"])
+>>> seen.weights.shape, seen.axes
+((1, 2, 2), ('target', 'source'))
+>>> seen.strongest
+(0, 1)
+>>> Payload.from_json(seen.to_json()).keys
+('un', 'chat')
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.attention.tape import KINDS
+from regard.core.config import Config, parse
+from regard.core.errors import UserError, choose
+
+Numbers = Tensor | np.ndarray | Sequence[Sequence[float]] | Sequence[Sequence[Sequence[float]]]
+"""Weights as people have them: [Q,K] of one head or [H,Q,K] of several."""
+
+
+def plain_array(numbers: object) -> Float[np.ndarray, "..."]:
+    """A copy of the numbers in the memory of the CPU, in 32 bits."""
+    if isinstance(numbers, Tensor):
+        # In float before numpy sees them: it does not know bfloat16.
+        numbers = numbers.detach().float().cpu().numpy()
+    try:
+        return np.array(numbers, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"a table of numbers with rows of one length is needed, not this {described(numbers)}"
+        ) from error
+
+
+def described(numbers: object) -> str:
+    """What was given, in a few words."""
+    return f"{type(numbers).__name__} {str(numbers)[:60]!r}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Payload:
+    """How much each query looked at each key, head by head, with a text for every query and key."""
+
+    weights: Float[np.ndarray, "H Q K"]
+    """Finite and at least zero. Rows need not sum to one: not every weighing makes them."""
+    queries: tuple[str, ...]
+    """What looked: words of the target, steps, outputs."""
+    keys: tuple[str, ...]
+    """What was looked at: words of the source, patches, frames."""
+    site: str = ""
+    """The name of the place in the model; empty where there is none."""
+    kind: str = "cross"
+    """A row of `regard.attention.tape.KINDS`: it names the axes."""
+    heads: tuple[int, ...] | None = None
+    """Which heads these are; None where the weights are of no single head."""
+    step: int | None = None
+    """The step of a decoder that looked; None where all of them are here."""
+    rows: tuple[int, ...] = ()
+    """For a hypothesis of a beam search: the row of the batch it descends from, at each step."""
+
+    def __post_init__(self) -> None:
+        choose("kind of attention", self.kind, KINDS)
+        shape = tuple(self.weights.shape)
+        if len(shape) != 3 or 0 in shape:
+            raise UserError(
+                f"weights must be [heads, queries, keys] with at least one of each, not "
+                f"{list(shape)}"
+            )
+        for name, labels, count in (
+            ("queries", self.queries, shape[1]),
+            ("keys", self.keys, shape[2]),
+        ):
+            check_labels(name, labels, count)
+        if self.heads is not None and len(self.heads) != shape[0]:
+            raise UserError(f"{shape[0]} heads of weights, but heads={self.heads} names others")
+        if self.rows and len(self.rows) != shape[1]:
+            raise UserError(f"{shape[1]} queries, but rows={self.rows} is an ancestry of others")
+        wrong = ~(np.isfinite(self.weights) & (self.weights >= 0))
+        if wrong.any():
+            head, query, key = (int(each) for each in np.argwhere(wrong)[0])
+            raise UserError(
+                "weights must be finite and at least 0; the first that is not is "
+                f"{self.weights[head, query, key]} (head {head}, query {query}, key {key})"
+            )
+
+    @staticmethod
+    def of(
+        weights: Numbers,
+        queries: Sequence[str],
+        keys: Sequence[str],
+        *,
+        site: str = "",
+        kind: str = "cross",
+    ) -> "Payload":
+        """A payload of [Q,K] or [H,Q,K] weights, from torch, numpy or lists."""
+        table = plain_array(weights)
+        if table.ndim == 2:
+            table, heads = table[None], None  # [1,Q,K]
+        else:
+            heads = tuple(range(len(table))) if table.ndim else None
+        labels = tuple(queries), tuple(keys)
+        return Payload(
+            weights=table, queries=labels[0], keys=labels[1], site=site, kind=kind, heads=heads
+        )
+
+    @property
+    def axes(self) -> tuple[str, str]:
+        """What the queries and the keys are called."""
+        return KINDS[self.kind]
+
+    @property
+    def matrix(self) -> Float[np.ndarray, "Q K"]:
+        """The mean of all heads."""
+        return np.asarray(self.weights.mean(axis=0))
+
+    @property
+    def strongest(self) -> tuple[int, ...]:
+        """The key that each query looked at most, by the mean of all heads; of equals the first."""
+        return tuple(int(key) for key in self.matrix.argmax(axis=1))
+
+    @property
+    def title(self) -> str:
+        """Where these weights come from, for a person."""
+        if self.heads is None:
+            heads = ""
+        elif len(self.heads) == 1:
+            heads = f"head {self.heads[0]}"
+        else:
+            heads = f"mean of {len(self.heads)} heads"
+        step = "" if self.step is None else f"step {self.step}"
+        return ", ".join(part for part in (self.site, heads, step) if part)
+
+    def head(self, head: int) -> "Payload":
+        """One head alone, by the number it has in the model."""
+        if self.heads is None or head not in self.heads:
+            known = "none" if self.heads is None else ", ".join(map(str, self.heads))
+            raise UserError(f"head {head} is not here; heads: {known}")
+        place = self.heads.index(head)
+        return replace(self, weights=self.weights[place : place + 1], heads=(head,))
+
+    def to_json(self) -> str:
+        """All of it as one JSON object; `from_json` gives back the same numbers, bit for bit."""
+        # By way of texts, so that 0.1 in 32 bits is written 0.1 and not with the digits of 64.
+        short = self.weights.astype(str).astype(float).tolist()
+        return Written(
+            weights=short,
+            queries=list(self.queries),
+            keys=list(self.keys),
+            site=self.site,
+            kind=self.kind,
+            heads=None if self.heads is None else list(self.heads),
+            step=self.step,
+            rows=list(self.rows),
+        ).model_dump_json()
+
+    @staticmethod
+    def from_json(text: str) -> "Payload":
+        """The payload that `to_json` wrote."""
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise UserError(f"a payload must be JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise UserError(f"a payload must be a JSON object, not a {type(value).__name__}")
+        read = parse(Written, value)
+        return Payload(
+            weights=plain_array(read.weights),
+            queries=tuple(read.queries),
+            keys=tuple(read.keys),
+            site=read.site,
+            kind=read.kind,
+            heads=None if read.heads is None else tuple(read.heads),
+            step=read.step,
+            rows=tuple(read.rows),
+        )
+
+
+class Written(Config):
+    """A payload as JSON has it."""
+
+    weights: list[list[list[float]]]
+    queries: list[str]
+    keys: list[str]
+    site: str
+    kind: str
+    heads: list[int] | None
+    step: int | None
+    rows: list[int]
+
+
+def check_labels(name: str, labels: Sequence[str], count: int) -> None:
+    """There must be a text for each of so many positions."""
+    if len(labels) != count:
+        raise UserError(f"{len(labels)} labels for {count} {name}: give one text for each of them")
+    for label in labels:
+        if not isinstance(label, str):
+            raise UserError(f"labels of {name} must be texts, not {described(label)}")

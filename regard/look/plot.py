@@ -1,0 +1,119 @@
+"""Pictures as files: PNG, SVG or PDF, by how the name of the file ends.
+
+    alignment(payload, "alignment.svg")
+
+matplotlib is imported by the first picture that is drawn, not before. Its settings are put aside
+while one is, so that neither a style of the user's nor the machine changes a picture: the same
+numbers give the same bytes. Threads take turns, since matplotlib is not made for several at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+
+from regard.core.errors import UserError
+from regard.look.payload import Numbers, Payload, plain_array
+
+SUFFIXES = (".pdf", ".png", ".svg")
+
+_TURN = RLock()
+
+
+@contextmanager
+def drawing(path: Path | str) -> Iterator[Path]:
+    """A turn at matplotlib, with settings of its own; gives the path, if it ends as it may."""
+    path = Path(path)
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(f"{path}: a picture must end in one of {', '.join(SUFFIXES)}")
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError(
+            "pictures need the package matplotlib: pip install 'regard[look]'"
+        ) from error
+    with _TURN, matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        # Names inside an SVG file come from this word, or else from chance.
+        matplotlib.rcParams.update({"svg.hashsalt": "regard", "pdf.fonttype": 42})
+        yield path
+
+
+def alignment(payload: Payload, path: Path | str, *, marked: Sequence[int] | None = None) -> None:
+    """The alignment matrix: source along the top, target down the side.
+
+    `marked` frames one key of each query: what was chosen, or `payload.strongest`.
+    """
+    with drawing(path) as path:
+        from regard.look.matrix import alignment_figure
+        from regard.look.sheet import save
+
+        save(alignment_figure(payload, marked), path)
+
+
+def grid(payloads: Sequence[Payload], path: Path | str) -> None:
+    """All heads of several layers as small matrices on one scale."""
+    with drawing(path) as path:
+        from regard.look.matrix import grid_figure
+        from regard.look.sheet import save
+
+        save(grid_figure(payloads), path)
+
+
+def heat(payload: Payload, path: Path | str) -> None:
+    """The keys as a text, once for each query, shaded by how much it looked at each.
+
+    Where no query looks beyond itself, only what came before it is written.
+    """
+    with drawing(path) as path:
+        from regard.look.sheet import save
+        from regard.look.text import heat_figure
+
+        save(heat_figure(payload), path)
+
+
+def flow(payload: Payload, path: Path | str) -> None:
+    """Links between the keys on the left and the queries on the right."""
+    with drawing(path) as path:
+        from regard.look.sheet import save
+        from regard.look.text import flow_figure
+
+        save(flow_figure(payload), path)
+
+
+def curves(log: Path | str, path: Path | str) -> None:
+    """The training of a run from its log.jsonl: losses, validation, learning rate."""
+    with drawing(path) as path:
+        from regard.look.chart import curves_figure
+        from regard.look.sheet import save
+
+        save(curves_figure(Path(log)), path)
+
+
+def bars_by_length(
+    systems: Mapping[str, Sequence[float | None]],
+    lengths: Sequence[tuple[int, int]],
+    path: Path | str,
+    *,
+    score: str = "BLEU",
+    sentences: Sequence[int] | None = None,
+) -> None:
+    """The scores of several systems by length of sentence, as in Bahdanau's figure 2.
+
+    `lengths` are spans, first and last length; `systems` has a score for each of them, None where
+    there is none. `sentences` says how many there are of each: a bar of three is worth little.
+    """
+    with drawing(path) as path:
+        from regard.look.chart import bars_by_length_figure
+        from regard.look.sheet import save
+
+        save(bars_by_length_figure(systems, lengths, score=score, sentences=sentences), path)
+
+
+def positions(table: Numbers, path: Path | str) -> None:
+    """Position encodings, `[T,D]`, and how alike they are."""
+    with drawing(path) as path:
+        from regard.look.chart import positions_figure
+        from regard.look.sheet import save
+
+        save(positions_figure(plain_array(table)), path)
