@@ -1,0 +1,80 @@
+"""What is the Transformer's own: sharing, bounds, initialisation, and a step that copies nothing."""
+
+import pytest
+import torch
+
+from regard.core.errors import UserError
+from regard.core.protocols import Bounded, Stepper
+from regard.models.transformer import Transformer
+
+V = 40
+SOURCE = {
+    "source": torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]]),
+    "source_lengths": torch.tensor([4, 2]),
+    "tokens": torch.tensor([[2, 4, 9], [2, 7, 7]]),
+}
+
+
+def model(source_vocabulary: int = V, **changes: object) -> Transformer:
+    given: dict[str, object] = {"width": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
+    return Transformer(Transformer.Config(**{**given, **changes}), V, source_vocabulary).eval()
+
+
+@pytest.mark.parametrize(("shared", "tables"), [("none", 3), ("decoder", 2), ("all", 1)])
+def test_shared_tables_are_one_parameter(shared: str, tables: int) -> None:
+    built = model(shared=shared)
+    assert sum(p.shape == (V, 16) for p in built.parameters()) == tables
+    assert sum(t.shape == (V, 16) for t in built.state_dict().values()) == tables
+
+
+def test_one_table_for_two_vocabularies_is_refused() -> None:
+    with pytest.raises(UserError, match=r"source has 41 words and the target 40; use shared='dec"):
+        model(41, shared="all")
+
+
+def test_only_learned_positions_bound_it(as_users_run_it: None) -> None:
+    free, bound = model(context=2), model(position="learned", context=2)
+    assert not isinstance(free, Bounded)
+    assert isinstance(bound, Bounded)
+    assert bound.context_limit == 2
+    assert isinstance(free, Stepper)
+    free(SOURCE)
+    with pytest.raises(UserError, match="only 2 were learned"):
+        bound(SOURCE)
+
+
+def test_it_begins_as_fairseq_does() -> None:
+    built = model(width=64, heads=4, hidden=64, shared="none", position="learned")
+    block = built.decoder[0]
+    for weight, bound in (
+        (block.attention.project.weight, (6 / (64 + 64) / 2) ** 0.5),
+        (block.cross.key.weight, (6 / (64 + 64) / 2) ** 0.5),
+        (block.cross.merge.weight, (6 / (64 + 64)) ** 0.5),
+        (block.feedforward.widen.weight, (6 / (64 + 64)) ** 0.5),
+    ):
+        assert 0.97 * bound < weight.abs().max() <= bound
+    tables = built.embed.table, built.source_embed.table, built.output, built.position
+    for table in tables:
+        (weight,) = table.parameters()
+        assert weight.std() == pytest.approx(1 / 8, rel=0.1)
+    assert all(not p.any() for name, p in built.named_parameters() if name.endswith("project.bias"))
+
+
+def test_a_step_reads_the_source_no_more_and_beams_share_it() -> None:
+    built = model()
+    with torch.no_grad():
+        start = built.start(SOURCE)
+        state = start.select(torch.tensor([0, 0, 0, 1, 1, 1]))
+        for token in (2, 9, 4):
+            _, state = built.step(torch.full((6,), token), state)
+            state = state.select(torch.tensor([1, 0, 0, 5, 5, 3]))
+    assert state.source.memories is start.source.memories
+    assert state.source.mask is start.source.mask
+    assert len(start.source.mask.memo) == 1
+
+
+def test_an_unknown_score_or_activation_names_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'scaled_dot'"):
+        model(cross_score="scaled_dott")
+    with pytest.raises(UserError, match="did you mean 'relu'"):
+        model(activation="rellu")
