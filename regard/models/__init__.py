@@ -3,10 +3,13 @@
 from torch import nn
 
 from regard.models.attention_rnn_lm import AttentionRNNLM
+from regard.models.bahdanau import Bahdanau
 from regard.models.clockwork_rnn import ClockworkRNN
+from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
 from regard.models.hred import HRED
 from regard.models.lstmn import LSTMN
+from regard.models.luong import Luong
 from regard.models.neural_cache import NeuralCache
 from regard.models.pointer_lm import PointerLM
 from regard.models.rnn_lm import RNNLM
@@ -23,6 +26,9 @@ MODELS: dict[str, type[nn.Module]] = {
     "clockwork_rnn": ClockworkRNN,
     "hred": HRED,
     "gpt": GPT,
+    "encoder_decoder": EncoderDecoder,
+    "bahdanau": Bahdanau,
+    "luong": Luong,
     "transformer": Transformer,
 }
 """Every model by the name a recipe calls it."""

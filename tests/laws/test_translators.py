@@ -37,7 +37,37 @@ TRANSFORMER: dict[str, object] = {
     "context": 32,
 }
 
+LUONG: dict[str, object] = {"width": 8, "layers": 2, "weigh": "local_p", "reach": 2}
+
 ROWS: dict[str, tuple[str, dict[str, object]]] = {
+    "encoder_decoder": ("encoder_decoder", {"width": 8, "layers": 2}),
+    "encoder_decoder, other": (
+        "encoder_decoder",
+        {"cell": "gru", "width": 8, "layers": 1, "reverse": False, "tied": True},
+    ),
+    "bahdanau": ("bahdanau", {"width": 8, "hidden": 16}),
+    "bahdanau, other": (
+        "bahdanau",
+        {"cell": "lstm", "width": 6, "hidden": 8, "readout": "tanh", "tied": True},
+    ),
+    "bahdanau, weights that are carried on": (
+        "bahdanau",
+        {"width": 6, "hidden": 8, "score": "coverage", "weigh": "sparsemax"},
+    ),
+    "luong": ("luong", LUONG),
+    "luong, other": (
+        "luong",
+        {**LUONG, "cell": "gru", "layers": 1, "weigh": "softmax", "bidirectional": True},
+    ),
+    "luong, not fed": ("luong", {**LUONG, "feeding": False, "score": "additive"}),
+    "luong, not fed, that minds its step": (
+        "luong",
+        {**LUONG, "feeding": False, "reverse": True, "score": "location", "weigh": "local_m"},
+    ),
+    "luong, weights that are carried on": (
+        "luong",
+        {**LUONG, "feeding": False, "score": "location_aware", "weigh": "softmax"},
+    ),
     "transformer": ("transformer", TRANSFORMER),
     "transformer, other": (
         "transformer",
@@ -71,6 +101,40 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
 one."""
 
 OTHER: dict[str, dict[str, object]] = {
+    "encoder_decoder": {
+        "cell": "gru",
+        "width": 10,
+        "layers": 1,
+        "reverse": False,
+        "dropout": 0.5,
+        "tied": True,
+        "spread": 0.2,
+    },
+    "bahdanau": {
+        "cell": "lstm",
+        "width": 10,
+        "hidden": 10,
+        "score": "bilinear",
+        "weigh": "sparsemax",
+        "readout": "tanh",
+        "dropout": 0.5,
+        "tied": True,
+        "spread": 0.2,
+    },
+    "luong": {
+        "cell": "gru",
+        "width": 10,
+        "layers": 1,
+        "bidirectional": True,
+        "reverse": True,
+        "score": "dot",
+        "weigh": "softmax",
+        "reach": 1,
+        "feeding": False,
+        "dropout": 0.5,
+        "tied": True,
+        "spread": 0.2,
+    },
     "transformer": {
         "width": 20,
         "heads": 2,
@@ -267,7 +331,15 @@ def test_a_state_is_a_value(label: str) -> None:
                 close(logits.log_softmax(1), whole)
 
 
-@pytest.mark.parametrize("label", ROWS)
+ATTENDING = [label for label, (name, _) in ROWS.items() if name != "encoder_decoder"]
+
+
+def test_record_says_that_there_is_no_attention_where_there_is_none() -> None:
+    with pytest.raises(UserError, match="has no attention"), record(built("encoder_decoder")):
+        pass
+
+
+@pytest.mark.parametrize("label", ATTENDING)
 def test_recording_changes_nothing_and_nothing_looks_at_padding(label: str) -> None:
     model, batch = built(label), texts()
     with torch.no_grad():

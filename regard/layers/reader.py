@@ -1,0 +1,62 @@
+"""The source side of a recurrent translator: tokens in, a state for each of them out.
+
+>>> import torch
+>>> reader = Reader(10, 4, RecurrentEncoder("gru", 4, 8))
+>>> reader(torch.tensor([[5, 6, 3], [5, 3, 0]]), torch.tensor([3, 2])).states.shape
+torch.Size([2, 3, 16])
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from regard.core.errors import UserError, above_zero, fraction, positive
+from regard.layers.recurrent import Encoded, RecurrentEncoder
+
+
+class Reader(nn.Module):
+    """An embedding, with dropout, and an encoder; the embedding starts uniform within `spread`.
+
+    With `reverse` every sentence is read from its end (Sutskever et al. 2014, section 3.3).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        encoder: RecurrentEncoder,
+        *,
+        dropout: float = 0.0,
+        spread: float = 0.1,
+        reverse: bool = False,
+    ) -> None:
+        super().__init__()
+        above_zero("spread", spread)
+        self.embed = nn.Embedding(positive("vocabulary", vocabulary), positive("width", width))
+        self.drop = nn.Dropout(fraction("dropout", dropout))
+        self.encoder = encoder
+        self.reverse = reverse
+        nn.init.uniform_(self.embed.weight, -spread, spread)
+
+    def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Encoded:
+        """What was read: a state for each token, and the last ones."""
+        if lengths.shape != source.shape[:1] or bool((lengths < 1).any()):
+            raise UserError(
+                f"each of the {source.shape[0]} sources needs a length of at least one, if only "
+                f"for the token that ends it; the lengths are {lengths.tolist()}"
+            )
+        if self.reverse:
+            source = from_the_end(source, lengths)
+        encoded: Encoded = self.encoder(self.drop(self.embed(source)), lengths)
+        return encoded
+
+
+def from_the_end(tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Int[Tensor, "B S"]:
+    """Each sentence from its last token to its first; padding stays behind it.
+
+    >>> from_the_end(torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2])).tolist()
+    [[3, 6, 5], [3, 7, 0]]
+    """
+    place = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)  # [B,S]
+    mirrored = lengths.to(tokens.device)[:, None] - 1 - place
+    return tokens.gather(1, torch.where(mirrored >= 0, mirrored, place))
