@@ -14,6 +14,7 @@ from torch import Tensor
 
 from regard.decode.policy import Row
 from regard.decode.rules import Bound, Number, bound, check
+from regard.decode.top import best
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Greedy:
 
     def choose(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
         """The place of the largest logit."""
-        return logits.argmax(-1)
+        return best(logits)[1]
 
     def keep(self, places: Sequence[int]) -> None:
         """Nothing to forget either."""

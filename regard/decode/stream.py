@@ -170,10 +170,7 @@ class Stream(Generic[State]):
         finite = ruled.amax(-1).isfinite()  # [B]; false also if a single logit is not a number
         if not finite.all():
             row = self.rows[finite.tolist().index(False)]
-            raise UserError(
-                f"prompt {row.prompt}: the model's logits after {now} tokens are not finite; "
-                "it has diverged, or its weights are damaged"
-            )
+            raise diverged(f"prompt {row.prompt}", now)
         tokens = self._chooser.choose(ruled)
         if self._rules:
             if self._past.shape[1] == now:  # twice the room, so that it is seldom moved
@@ -204,6 +201,19 @@ class Stream(Generic[State]):
         count = self._request.alternatives or 0
         if count > size:
             raise UserError(f"alternatives={count} is more than the {size} tokens there are")
+
+
+def diverged(row: str, count: int) -> UserError:
+    """The error for logits from which nothing can be chosen, after so many tokens.
+
+    >>> print(diverged("prompt 2", 5))
+    prompt 2: the model's logits after 5 tokens are not finite; it has diverged, or its weights are
+    damaged
+    """
+    return UserError(
+        f"{row}: the model's logits after {count} tokens are not finite; "
+        "it has diverged, or its weights are damaged"
+    )
 
 
 def fitting(stepper: object, length: int, wanted: int | None) -> int:

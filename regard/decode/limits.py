@@ -1,0 +1,170 @@
+"""Limits: what sentences may write whatever the model says: how long, how begun, what not again.
+
+>>> from regard.decode.beam import Beam
+>>> limits = Limits(Beam(max_length=2), range(2), np.array([3, 1]), [[7], []], room=4)
+>>> limits.most.tolist()
+[4, 3]
+>>> limits.forced(0)
+(array([0]), array([7]))
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from torch import Tensor, from_numpy
+
+from regard.core.errors import UserError
+from regard.core.protocols import Batch, Bounded
+from regard.decode.beam import Beam
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+_NOWHERE = 2**62
+"""A length that no text has."""
+
+
+class Limits:
+    """The limits of the sentences in a batch, in its order."""
+
+    def __init__(
+        self,
+        beam: Beam,
+        numbers: Sequence[int],
+        lengths: Ints,
+        prefixes: Sequence[Sequence[int]] | None,
+        room: int,
+    ) -> None:
+        longest = np.floor(beam.max_per_source * lengths).astype(np.int64) + beam.max_length
+        fewest = np.ceil(beam.min_per_source * lengths).astype(np.int64) + beam.min_length
+        self.most: Ints = np.minimum(longest, room)
+        """The most tokens of each sentence `[N]`."""
+        self._fewest: Ints = np.minimum(fewest, self.most)
+        self._beam, self._numbers = beam, numbers
+        self._prefixes = [[] for _ in numbers] if prefixes is None else [list(p) for p in prefixes]
+        self._forced: Ints = np.array([len(each) for each in self._prefixes], dtype=np.int64)
+        self._check_prefixes()
+        self._bounds()
+
+    def _bounds(self) -> None:
+        """Steps before or after which no sentence has to be asked."""
+        self._last_short = int(self._fewest.max(initial=0))
+        self._first_full = int(self.most.min(initial=_NOWHERE))
+        self._last_forced = int(self._forced.max(initial=0))
+
+    def keep(self, kept: Bools) -> None:
+        """Go on with these sentences alone."""
+        self.most, self._fewest = self.most[kept], self._fewest[kept]
+        if self._last_forced:
+            self._prefixes = [self._prefixes[place] for place in kept.nonzero()[0]]
+            self._forced = self._forced[kept]
+        self._bounds()
+
+    def full(self, count: int) -> Ints | None:
+        """The places of sentences that must end after so many tokens; None if there are none."""
+        return None if count < self._first_full else (self.most <= count).nonzero()[0]
+
+    def forced(self, count: int) -> tuple[Ints, Ints] | None:
+        """The places of sentences whose next token is given, and those tokens."""
+        if count >= self._last_forced:
+            return None
+        places = (self._forced > count).nonzero()[0]
+        return places, np.array([self._prefixes[each][count] for each in places], dtype=np.int64)
+
+    def bans(self, count: int, written: Ints | None, width: int) -> tuple[Ints, Ints] | None:
+        """Rows and tokens that may not be written in them; `width` rows belong to a sentence.
+
+        No sentence may end too soon, and none whose next token is not given may repeat itself.
+        """
+        found: list[tuple[Ints, Ints]] = []
+        if count < self._last_short:
+            rows = np.repeat(self._fewest > count, width).nonzero()[0]
+            found.append((rows, np.full(len(rows), self._beam.eos)))
+        if written is not None:
+            rows, tokens = repeats(written, self._beam.no_repeat)
+            free = np.repeat(self._forced <= count, width)[rows]
+            found.append((rows[free], tokens[free]))
+        if not found:
+            return None
+        return np.concatenate([r for r, _ in found]), np.concatenate([t for _, t in found])
+
+    def check_vocabulary(self, size: int) -> None:
+        """Refuse tokens that there are not; the size shows in the first logits."""
+        named = [("bos", self._beam.bos), ("eos", self._beam.eos)]
+        for number, prefix in zip(self._numbers, self._prefixes, strict=True):
+            named += [(f"the prefix of sentence {number}:", token) for token in prefix]
+        for what, token in named:
+            if not 0 <= token < size:
+                raise UserError(
+                    f"{what} {token} is not in the vocabulary, which goes from 0 to {size - 1}"
+                )
+
+    def _check_prefixes(self) -> None:
+        if len(self._prefixes) != len(self._numbers):
+            raise UserError(
+                f"{len(self._prefixes)} prefixes were given for {len(self._numbers)} sentences"
+            )
+        for number, prefix, most in zip(self._numbers, self._prefixes, self.most, strict=True):
+            if len(prefix) > most:
+                raise UserError(
+                    f"the prefix of sentence {number} has {len(prefix)} tokens, "
+                    f"but only {most} may be written: raise max_length"
+                )
+            if self._beam.eos in prefix:
+                raise UserError(
+                    f"the prefix of sentence {number} has token {self._beam.eos} in it, "
+                    "which ends a sentence"
+                )
+
+
+def forbid(logs: Float[Tensor, "B V"], banned: tuple[Ints, Ints]) -> None:
+    """Make these tokens of these rows impossible, in place."""
+    rows, tokens = (from_numpy(each).to(logs.device) for each in banned)
+    logs[rows, tokens] = -torch.inf
+
+
+def source_lengths(source: Batch, beam: Beam) -> Ints:
+    """How long the sources are; zeros if nobody needs to know."""
+    if "source_lengths" in source:
+        return source["source_lengths"].cpu().numpy().astype(np.int64)
+    if beam.max_per_source or beam.min_per_source or beam.coverage:
+        raise UserError(
+            f"max_per_source={beam.max_per_source}, min_per_source={beam.min_per_source} and "
+            f"coverage={beam.coverage} need source_lengths in the batch, which has "
+            f"{', '.join(source)}; set them to 0 or give the lengths"
+        )
+    return np.zeros(len(next(iter(source.values()))), dtype=np.int64)
+
+
+def room(stepper: object) -> int:
+    """How many tokens can be written after the one that begins.
+
+    >>> room(object()) > 10**9
+    True
+    """
+    return stepper.context_limit - 1 if isinstance(stepper, Bounded) else _NOWHERE
+
+
+def stranded(what: str, count: int) -> UserError:
+    """The error for a sentence that has no way on and none to end."""
+    return UserError(
+        f"{what}: nothing that may be written after {count} tokens has a chance; "
+        "allow repeats, a shorter text or another prefix"
+    )
+
+
+def repeats(written: Ints, size: int) -> tuple[Ints, Ints]:
+    """Rows, and the tokens that would end in them a sequence of that size for the second time.
+
+    >>> repeats(np.array([[1, 2, 3, 1, 2], [4, 4, 4, 5, 6]]), 3)
+    (array([0]), array([3]))
+    """
+    begun = max(0, written.shape[1] - size + 1)  # sequences of that size so far
+    same = np.ones((len(written), begun), dtype=np.bool_)  # [B,T]
+    for offset in range(size - 1 if begun else 0):
+        same &= written[:, offset : offset + begun] == written[:, begun + offset, None]
+    rows, places = same.nonzero()
+    return rows, written[rows, places + size - 1]
