@@ -1,4 +1,4 @@
-"""What is the Transformer's own: sharing, bounds, initialisation, and a step that copies nothing."""
+"""What is the Transformer's own: sharing, bounds, initialisation, and beams that share."""
 
 import pytest
 import torch
@@ -56,7 +56,7 @@ def test_it_begins_as_fairseq_does() -> None:
     tables = built.embed.table, built.source_embed.table, built.output, built.position
     for table in tables:
         (weight,) = table.parameters()
-        assert weight.std() == pytest.approx(1 / 8, rel=0.1)
+        assert weight.std().item() == pytest.approx(1 / 8, rel=0.1)
     assert all(not p.any() for name, p in built.named_parameters() if name.endswith("project.bias"))
 
 
