@@ -2,8 +2,10 @@
 
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.task import OpenTask
+from regard.tasks.translate import Translation
 
 TASKS: dict[str, type[OpenTask]] = {
     "language_model": LanguageModelling,
+    "translate": Translation,
 }
 """Every task by the name a recipe calls it."""
