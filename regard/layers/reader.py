@@ -40,10 +40,11 @@ class Reader(nn.Module):
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Encoded:
         """What was read: a state for each token, and the last ones."""
-        if lengths.shape != source.shape[:1] or bool((lengths < 1).any()):
+        rows, longest = source.shape
+        if lengths.shape != (rows,) or bool(((lengths < 1) | (lengths > longest)).any()):
             raise UserError(
-                f"each of the {source.shape[0]} sources needs a length of at least one, if only "
-                f"for the token that ends it; the lengths are {lengths.tolist()}"
+                f"each of the {rows} sources needs a length of 1 to {longest}, the token that ends "
+                f"it counted; the lengths are {lengths.tolist()}"
             )
         if self.reverse:
             source = from_the_end(source, lengths)
