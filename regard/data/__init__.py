@@ -1,12 +1,15 @@
 """Text to batches: read it (text), number it (tokenise), keep it (corpus), deal it out (batch).
 
-Nothing here prints, reaches the network or holds a whole text in memory.
+Pairs of sentences have their own way (parallel), and some are made up (synthetic). Nothing here
+prints or reaches the network. A text is never held whole in memory; pairs are, as numbers.
 """
 
 from regard.data.batch import IGNORE, ContinuousBatches, Shard, StridedBatches, WindowBatches
 from regard.data.bucket import NOBODY, BucketBatches, next_tokens, padded
 from regard.data.corpus import WHOLE, Corpus, Part, held_out, prepare
+from regard.data.parallel import EncodedPairs, Kept, Numbering, Pair, ParallelText, encoded
 from regard.data.pipeline import BOS, EOS, PAD, SPECIALS, UNK
+from regard.data.synthetic import GENERATORS
 from regard.data.text import FORMS, LONGEST, Record, Source, jsonl, lines, source_at, tsv
 from regard.data.tokenise import TOKENISERS, Tokeniser, load, train
 
@@ -14,6 +17,7 @@ __all__ = [
     "BOS",
     "EOS",
     "FORMS",
+    "GENERATORS",
     "IGNORE",
     "LONGEST",
     "NOBODY",
@@ -25,6 +29,11 @@ __all__ = [
     "BucketBatches",
     "ContinuousBatches",
     "Corpus",
+    "EncodedPairs",
+    "Kept",
+    "Numbering",
+    "Pair",
+    "ParallelText",
     "Part",
     "Record",
     "Shard",
@@ -32,6 +41,7 @@ __all__ = [
     "StridedBatches",
     "Tokeniser",
     "WindowBatches",
+    "encoded",
     "held_out",
     "jsonl",
     "lines",

@@ -19,7 +19,6 @@ unknown word of the source gets a number beyond the vocabulary, counted anew in 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -31,7 +30,7 @@ from regard.core.protocols import Batch
 from regard.data.batch import IGNORE
 from regard.data.bucket import NOBODY
 from regard.data.pipeline import words
-from regard.data.text import STDIN, Field, Record, jsonl, lines, shown, tsv
+from regard.data.text import STDIN, Field, Record, form_of, jsonl, lines, shown, tsv
 from regard.data.tokenise import Tokeniser
 
 BLOCK = 1 << 14
@@ -76,13 +75,13 @@ class ParallelText:
     def _one_file(self) -> None:
         """Refuse one file that cannot hold both sides."""
         name = shown(self.paths[0])
-        if _form(self.paths[0]) == "plain":
+        if form_of(self.paths[0]) == "plain":
             raise UserError(
                 f"{name}: one file holds both sides only as .tsv or .jsonl; else give two files"
             )
         if self.fields is None:
             raise UserError(f"{name}: needs fields=, the names or numbers of the two sides")
-        if _form(self.paths[0]) == "jsonl" and not all(isinstance(f, str) for f in self.fields):
+        if form_of(self.paths[0]) == "jsonl" and not all(isinstance(f, str) for f in self.fields):
             raise UserError(f"{name}: fields={list(self.fields)}: JSON fields have names")
 
     def pairs(self) -> Iterator[Pair]:
@@ -91,7 +90,7 @@ class ParallelText:
             yield from _side_by_side(*self.paths)
             return
         assert self.fields is not None
-        if _form(self.paths[0]) == "tsv":
+        if form_of(self.paths[0]) == "tsv":
             records = tsv(self.paths[0], self.fields)
         else:
             records = jsonl(self.paths[0], [str(field) for field in self.fields])
@@ -106,11 +105,6 @@ def one_line(text: str) -> str:
     'a b'
     """
     return text.replace("\r\n", " ").replace("\n", " ")
-
-
-def _form(path: str) -> str:
-    suffix = Path(path.removesuffix(".gz")).suffix
-    return {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(suffix, "plain")
 
 
 def _side_by_side(source: str, target: str) -> Iterator[Pair]:

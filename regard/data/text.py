@@ -308,15 +308,19 @@ class Source:
         return FORMS[self.form](self, watch)
 
 
-def source_at(path: str, field: Field | None = None) -> Source:
-    """The source at a path, its form told by the name: .tsv, .jsonl, anything else is plain.
+def form_of(path: str) -> str:
+    """The form of a file, told by its name: .tsv, .jsonl, anything else is plain.
 
-    >>> source_at("talk.jsonl.gz", "said").form
+    >>> form_of("talk.jsonl.gz")
     'jsonl'
     """
     suffix = Path(path.removesuffix(".gz")).suffix
-    form = {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(suffix, "plain")
-    return Source(path=path, form=form, field=field)
+    return {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(suffix, "plain")
+
+
+def source_at(path: str, field: Field | None = None) -> Source:
+    """The source at a path, in the form that its name tells."""
+    return Source(path=path, form=form_of(path), field=field)
 
 
 def _plain(source: Source, watch: Watch | None) -> Iterator[Record]:
