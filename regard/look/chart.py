@@ -153,7 +153,7 @@ def bars_by_length_figure(
     axes.grid(axis="y", color="#E6E6E6", linewidth=0.8)
     axes.set_axisbelow(True)
     legend = axes.legend(
-        prop=font_for(names, 9), frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4
+        prop=font_for(names, 9.0), frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -186,7 +186,7 @@ def positions_figure(table: np.ndarray) -> Figure:
             "position encodings must be finite numbers, [positions, width]; these are "
             f"{list(table.shape)}"
         )
-    figure = sheet(11, 4.6)
+    figure = sheet(11.0, 4.6)
     figure.set_layout_engine("constrained")
     left, right = figure.subplots(1, 2, width_ratios=[1.3, 1])
     most = float(np.abs(table).max()) or 1.0
@@ -205,7 +205,7 @@ def positions_figure(table: np.ndarray) -> Figure:
     right.set_xlabel("position", fontsize=10, color=INK)
     for axes, image in ((left, codes), (right, alike)):
         axes.spines[:].set_visible(False)
-        bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02)
+        bar = figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02, aspect=26)
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0, labelsize=8.5, labelcolor=SOFT)
     return figure

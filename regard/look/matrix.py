@@ -56,7 +56,7 @@ def alignment_figure(payload: Payload, marked: Sequence[int] | None = None) -> F
     write_keys(axes, payload.keys, cell)
     write_queries(axes, payload.queries, cell)
     axes.set_ylabel(payload.axes[0], fontsize=9, color=SOFT)
-    axes.set_xlabel(payload.axes[1], fontsize=9, color=SOFT)
+    axes.set_xlabel(payload.axes[1], fontsize=9, color=SOFT, labelpad=6)
     if cell >= 0.25:
         rule(axes, queries, keys)
     if max(queries, keys) <= NUMBERS_UP_TO:
@@ -64,7 +64,9 @@ def alignment_figure(payload: Payload, marked: Sequence[int] | None = None) -> F
     if marked is not None:
         mark(axes, checked_path(marked, queries, keys))
     title = heading(payload.title)
-    axes.set_title(title, fontproperties=font_for([title], 11), color=INK, parse_math=False, pad=9)
+    axes.set_title(
+        title, fontproperties=font_for([title], 11.0), color=INK, parse_math=False, pad=9
+    )
     scale_beside(figure, image, most)
     return figure
 
@@ -186,7 +188,7 @@ def grid_figure(payloads: Sequence[Payload]) -> Figure:
                 axes.set_title(f"head {head}", fontsize=9, color=INK)
             if place == 0:
                 name = heading(payload.site)
-                axes.set_ylabel(name, fontproperties=font_for([name], 9), parse_math=False)
+                axes.set_ylabel(name, fontproperties=font_for([name], 9.0), parse_math=False)
     scale_beside(figure, image, most)
     explain(figure, payloads)
     return figure

@@ -30,16 +30,18 @@ Numbers = Tensor | np.ndarray | Sequence[Sequence[float]] | Sequence[Sequence[Se
 
 
 def plain_array(numbers: object) -> Float[np.ndarray, "..."]:
-    """A copy of the numbers in the memory of the CPU, in 32 bits."""
+    """A copy of the numbers in the memory of the CPU, in 32 bits, that cannot be written to."""
     if isinstance(numbers, Tensor):
         # In float before numpy sees them: it does not know bfloat16.
         numbers = numbers.detach().float().cpu().numpy()
     try:
-        return np.array(numbers, dtype=np.float32)
+        array = np.array(numbers, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise UserError(
             f"a table of numbers with rows of one length is needed, not this {described(numbers)}"
         ) from error
+    array.setflags(write=False)
+    return array
 
 
 def described(numbers: object) -> str:
@@ -70,6 +72,11 @@ class Payload:
 
     def __post_init__(self) -> None:
         choose("kind of attention", self.kind, KINDS)
+        if not isinstance(self.weights, np.ndarray):
+            raise UserError(
+                f"a payload holds a numpy array, not a {type(self.weights).__name__}: make it with "
+                "Payload.of(weights, queries, keys)"
+            )
         shape = tuple(self.weights.shape)
         if len(shape) != 3 or 0 in shape:
             raise UserError(
@@ -149,13 +156,16 @@ class Payload:
         return replace(self, weights=self.weights[place : place + 1], heads=(head,))
 
     def to_json(self) -> str:
-        """All of it as one JSON object; `from_json` gives back the same numbers, bit for bit."""
+        """All of it as one JSON object; `from_json` gives back the same numbers, bit for bit.
+
+        JSON has no half of a surrogate pair; in a label one becomes the sign for an unknown letter.
+        """
         # By way of texts, so that 0.1 in 32 bits is written 0.1 and not with the digits of 64.
         short = self.weights.astype(str).astype(float).tolist()
         return Written(
             weights=short,
-            queries=list(self.queries),
-            keys=list(self.keys),
+            queries=[whole_letters(label) for label in self.queries],
+            keys=[whole_letters(label) for label in self.keys],
             site=self.site,
             kind=self.kind,
             heads=None if self.heads is None else list(self.heads),
@@ -183,6 +193,15 @@ class Payload:
             step=read.step,
             rows=tuple(read.rows),
         )
+
+
+def whole_letters(text: str) -> str:
+    """The text with � for every half of a surrogate pair.
+
+    >>> whole_letters("half: " + chr(0xD800))
+    'half: �'
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Written(Config):

@@ -67,13 +67,16 @@ def save(figure: Figure, path: Path) -> None:
 
 @lru_cache(maxsize=256)
 def letters_of(family: str) -> frozenset[int]:
-    """Every letter that a font has; none if it is made of little pictures or cannot be read."""
-    path = fontManager.findfont(FontProperties(family=[family]), fallback_to_default=False)
-    try:
-        font = get_font(path)
-    except RuntimeError:  # freetype cannot open it
-        return frozenset()
-    return frozenset(font.get_charmap()) if font.scalable else frozenset()
+    """Every letter that a font has, in bold too; none if it is no outlines or cannot be read."""
+    found = []
+    for weight in ("normal", "bold"):
+        wanted = FontProperties(family=[family], weight=weight)
+        try:
+            font = get_font(fontManager.findfont(wanted, fallback_to_default=False))
+        except (RuntimeError, OSError):  # freetype cannot open it, or it is gone since
+            return frozenset()
+        found.append(frozenset(font.get_charmap()) if font.scalable else frozenset())
+    return found[0] & found[1]
 
 
 @lru_cache(maxsize=4096)
@@ -129,7 +132,7 @@ def bare(axes: Axes) -> None:
 def plain(axes: Axes, title: str) -> None:
     """A title, and no more frame than a reader needs."""
     text = heading(title)
-    font = font_for([text], 11)
+    font = font_for([text], 11.0)
     axes.set_title(text, fontproperties=font, color=INK, loc="left", parse_math=False)
     axes.tick_params(labelsize=9, colors=INK)
     axes.spines[["top", "right"]].set_visible(False)

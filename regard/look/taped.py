@@ -32,23 +32,22 @@ Labels = Mapping[str, tuple[Sequence[str], Sequence[str]]]
 def payloads(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
     """One payload for each call of the sites that have labels, of one row of the batch."""
     found = []
-    for site, glob in labelled_sites(tape, labels):
-        for step, (call, places) in stepped(tape[site]):
-            weights = taken(call.weights, row, site)
-            if step is None:
-                check_not_too_many(tape, site, places, weights.shape[2], labels[glob])
-            found.append(labelled(call, weights, places, labels[glob], step))
+    for site, texts in labelled_sites(tape, labels):
+        calls = list(stepped(tape[site]))
+        check_last(tape, site, [place for _, places, _ in calls for place in places], texts[0])
+        for call, places, step in calls:
+            found.append(labelled(call, taken(call.weights, row, site), places, texts, step))
     return tuple(found)
 
 
 def joined(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
     """One payload for each site that has labels: its steps one under another, of one batch row."""
     found = []
-    for site, glob in labelled_sites(tape, labels):
+    for site, texts in labelled_sites(tape, labels):
         places = in_order(tape[site])
+        check_last(tape, site, places, texts[0])
         weights = taken(tape.join(site), row, site)
-        check_not_too_many(tape, site, places, weights.shape[2], labels[glob])
-        found.append(labelled(tape[site][-1], weights, places, labels[glob], None))
+        found.append(labelled(tape[site][-1], weights, places, texts, None))
     return tuple(found)
 
 
@@ -62,14 +61,10 @@ def followed(
     how many there are at most.
     """
     found = []
-    for site, glob in labelled_sites(tape, labels):
-        steps = [call.weights for call in tape[site]]
-        weights = ancestry(steps, rows, beams=beams)  # [N,T,K]
-        places = tuple(range(len(rows)))
-        check_labels("queries", labels[glob][0], len(rows))
-        check_not_too_many(tape, site, places, weights.shape[2], labels[glob])
-        last = tape[site][-1]
-        found.append(labelled(last, weights, places, labels[glob], None, rows=tuple(rows)))
+    for site, texts in labelled_sites(tape, labels):
+        check_labels("queries", texts[0], len(rows))
+        weights = ancestry([call.weights for call in tape[site]], rows, beams=beams)  # [N,T,K]
+        found.append(labelled(tape[site][-1], weights, range(len(rows)), texts, None, rows=rows))
     return tuple(found)
 
 
@@ -109,19 +104,35 @@ def ancestry(
     return torch.stack(wide, dim=1)  # [N,T,K]
 
 
-def labelled_sites(tape: Tape, labels: Labels) -> Iterator[tuple[str, str]]:
-    """The sites that have labels, each with its glob; a glob that matches none is an error."""
+def labelled_sites(
+    tape: Tape, labels: Labels
+) -> Iterator[tuple[str, tuple[Sequence[str], Sequence[str]]]]:
+    """The sites that have labels, with them; a glob that matches none is an error."""
     for glob in labels:
         if not any(fnmatchcase(site, glob) for site in tape.sites):
             raise unknown("site", glob, tape.sites)
     for site in tape.sites:
-        matching = [glob for glob in labels if fnmatchcase(site, glob)]
+        matching = [texts for glob, texts in labels.items() if fnmatchcase(site, glob)]
         if matching:
+            keys = max(call.weights.shape[3] for call in tape[site])
+            if len(matching[-1][1]) > keys:
+                raise too_many(site, "keys", keys, matching[-1][1])
             yield site, matching[-1]
 
 
-def stepped(calls: Sequence[Call]) -> Iterator[tuple[int | None, tuple[Call, tuple[int, ...]]]]:
-    """Each call with its number, if there are several, and the places of its queries.
+def check_last(tape: Tape, site: str, places: Sequence[int], queries: Sequence[str]) -> None:
+    """Each query that has a label must have been recorded, unless only some rows were asked for."""
+    if tape.rows is None and len(queries) > max(places) + 1:
+        raise too_many(site, "queries", max(places) + 1, queries)
+
+
+def too_many(site: str, name: str, count: int, labels: Sequence[str]) -> UserError:
+    """The error for labels of more than there is: they belong to something else."""
+    return UserError(f"site {site!r} has {count} {name}, but {len(labels)} labels are given")
+
+
+def stepped(calls: Sequence[Call]) -> Iterator[tuple[Call, tuple[int, ...], int | None]]:
+    """Each call, the places of its queries, and its number if there are several.
 
     Attention that does not ask where its queries stand, as to a source, calls each step the first;
     a call of one query that comes after others is therefore counted on.
@@ -130,13 +141,13 @@ def stepped(calls: Sequence[Call]) -> Iterator[tuple[int | None, tuple[Call, tup
     for step, call in enumerate(calls):
         counted_on = len(call.rows) == 1 and call.rows[0] < after
         places = (after,) if counted_on else call.rows
-        after = max(places, default=-1) + 1
-        yield step if len(calls) > 1 else None, (call, places)
+        after = max(places) + 1
+        yield call, places, step if len(calls) > 1 else None
 
 
 def in_order(calls: Sequence[Call]) -> tuple[int, ...]:
     """The places of all queries of a site, if its calls are steps of one decoding."""
-    places = tuple(place for _, (_, places) in stepped(calls) for place in places)
+    places = tuple(place for _, places, _ in stepped(calls) for place in places)
     if any(later <= earlier for earlier, later in pairwise(places)):
         raise UserError(
             f"the calls of site {calls[0].site!r} start over, so they are not the steps of one "
@@ -155,23 +166,6 @@ def taken(weights: Float[Tensor, "B N Q K"], row: int, site: str) -> Float[Tenso
     return weights[row]
 
 
-def check_not_too_many(
-    tape: Tape,
-    site: str,
-    places: Sequence[int],
-    keys: int,
-    labels: tuple[Sequence[str], Sequence[str]],
-) -> None:
-    """Labels of what was not recorded are labels of something else, unless rows were chosen."""
-    last = max(places, default=-1) + 1
-    for name, count, texts in (("queries", last, labels[0]), ("keys", keys, labels[1])):
-        chosen = name == "queries" and tape.rows is not None
-        if len(texts) > count and not chosen:
-            raise UserError(
-                f"site {site!r} has {count} {name}, but {len(texts)} labels are given for them"
-            )
-
-
 def labelled(
     call: Call,
     weights: Float[Tensor, "N Q K"],
@@ -179,7 +173,7 @@ def labelled(
     labels: tuple[Sequence[str], Sequence[str]],
     step: int | None,
     *,
-    rows: tuple[int, ...] = (),
+    rows: Sequence[int] = (),
 ) -> Payload:
     """Weights with the texts of their queries and keys, without the padding."""
     queries, keys = labels
@@ -205,5 +199,5 @@ def labelled(
         kind=call.kind,
         heads=call.heads,
         step=step,
-        rows=rows,
+        rows=tuple(rows),
     )

@@ -85,7 +85,7 @@ def heat_figure(payload: Payload) -> Figure:
     """One row for each query: the keys as a text, each on a shade as dark as its weight."""
     matrix = payload.matrix
     texts, steps = written(payload.keys), written(payload.queries)
-    font, bold = font_for(texts, 10), font_for(steps, 10, bold=True)
+    font, bold = font_for(texts, 10.0), font_for(steps, 10.0, bold=True)
     spots = spots_of(texts, font)
     margin = max(text_width(step, bold) for step in steps) + 3 * BETWEEN
     lines = spots[-1].line + 1
@@ -125,7 +125,7 @@ def heat_figure(payload: Payload) -> Figure:
 def titled(axes: Axes, payload: Payload) -> None:
     """Where the weights come from, above all."""
     title = heading(payload.title)
-    font = font_for([title], 11)
+    font = font_for([title], 11.0)
     axes.set_title(title, fontproperties=font, color=INK, parse_math=False, pad=9)
 
 

@@ -1,0 +1,213 @@
+"""From recorded calls to payloads: whole batches, steps of a decoder, hypotheses of a beam."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from regard.attention import START, Attend, Call, ScaledDot, Tape, causal, padding, record
+from regard.core.errors import UserError
+from regard.layers import SelfAttention
+from regard.look import Payload, ancestry, followed, joined, payloads
+
+SOURCE, TARGET = ("un", "chat", "noir"), ("a", "black", "cat", ".")
+
+
+def call(
+    weights: Tensor, rows: Sequence[int] = (), site: str = "cross", kind: str = "cross"
+) -> Call:
+    heads = tuple(range(weights.shape[1]))
+    places = tuple(rows) or tuple(range(weights.shape[2]))
+    return Call(site=site, kind=kind, weights=weights, heads=heads, rows=places)
+
+
+def tape_of(*calls: Call, rows: tuple[int, ...] | None = None) -> Tape:
+    tape = Tape(tuple({each.site for each in calls}), None, rows)
+    for each in calls:
+        tape.add(each)
+    return tape
+
+
+def random_weights(*shape: int) -> Tensor:
+    return torch.randn(shape).softmax(-1)
+
+
+def test_a_recorded_batch_gives_each_row_its_own_words_and_no_padding() -> None:
+    layer = SelfAttention(8, heads=2)
+    texts = [("a", "b", "c", "d"), ("e", "f")]
+    real = padding(torch.tensor([4, 2]))
+    with record(layer) as tape:
+        layer(torch.randn(2, 4, 8), real)
+    for row, words in enumerate(texts):
+        (payload,) = payloads(tape, {"*": (words, words)}, row=row)
+        kept = tape.weights("attend")[row, :, : len(words), : len(words)]
+        assert torch.equal(torch.from_numpy(payload.weights.copy()), kept)
+        assert (payload.queries, payload.keys) == (words, words)
+        assert (payload.site, payload.kind, payload.heads) == ("attend", "self", (0, 1))
+        assert payload.step is None
+
+
+def test_chosen_heads_and_rows_keep_their_numbers_and_their_words() -> None:
+    layer = SelfAttention(8, heads=4)
+    with record(layer, heads=[2], rows=[-1, 1]) as tape:
+        layer(torch.randn(1, 4, 8), causal())
+    (payload,) = payloads(tape, {"*": (TARGET, TARGET)})
+    assert payload.heads == (2,)
+    assert payload.queries == (".", "black")
+
+
+def test_joined_steps_are_what_the_whole_sequence_gives() -> None:
+    attend = Attend(ScaledDot(4), kind="self")
+    x = torch.randn(2, 2, 4, 4)
+    whole = attend.remember(x, x)
+    with record(attend) as tape:
+        attend(x, whole, causal())
+    (at_once,) = payloads(tape, {"*": (TARGET, TARGET)}, row=1)
+    with record(attend) as tape:
+        past = START
+        for t in range(4):
+            seen = attend.remember(x[:, :, : t + 1], x[:, :, : t + 1])
+            _, past = attend.step(x[:, :, t : t + 1], seen, causal(), past)
+    (steps,) = joined(tape, {"*": (TARGET, TARGET)}, row=1)
+    assert steps.weights == pytest.approx(at_once.weights, abs=1e-6)
+    assert steps.queries == TARGET
+    singles = payloads(tape, {"*": (TARGET, TARGET)}, row=1)
+    assert [(each.step, each.queries, each.keys) for each in singles] == [
+        (t, (TARGET[t],), TARGET[: t + 1]) for t in range(4)
+    ]
+
+
+def test_steps_that_all_call_themselves_the_first_are_counted_on() -> None:
+    steps = [random_weights(2, 1, 1, 3) for _ in TARGET]
+    tape = tape_of(*(call(weights) for weights in steps))
+    (payload,) = joined(tape, {"cross": (TARGET, SOURCE)})
+    assert payload.queries == TARGET
+    assert payload.matrix.tolist() == [step[0, 0, 0].tolist() for step in steps]
+    assert [each.queries for each in payloads(tape, {"cross": (TARGET, SOURCE)})] == [
+        (word,) for word in TARGET
+    ]
+
+
+def test_steps_after_a_sentence_has_ended_are_left_out() -> None:
+    tape = tape_of(*(call(random_weights(2, 1, 1, 3)) for _ in range(6)))
+    (payload,) = joined(tape, {"*": (TARGET, SOURCE)})
+    assert payload.matrix.shape == (4, 3)
+
+
+def test_labels_go_to_the_sites_their_glob_names_and_the_last_glob_counts() -> None:
+    tape = tape_of(
+        call(random_weights(1, 1, 3, 3), site="encoder.0", kind="self"),
+        call(random_weights(1, 1, 4, 3), site="decoder.0.cross"),
+        call(random_weights(1, 1, 4, 4), site="decoder.0.self", kind="self"),
+    )
+    found = payloads(tape, {"decoder.*": (TARGET, TARGET), "*.cross": (TARGET, SOURCE)})
+    assert [(each.site, each.keys) for each in found] == [
+        ("decoder.0.cross", SOURCE),
+        ("decoder.0.self", TARGET),
+    ]
+
+
+def literally_followed(steps: list[Tensor], rows: list[int]) -> list[list[list[float]]]:
+    """Row by row, head by head, with the layouts spelled out."""
+    keys = max(step.shape[3] for step in steps[: len(rows)])
+    found = []
+    for head in range(steps[0].shape[1]):
+        matrix = []
+        for t, row in enumerate(rows):
+            sharing = steps[t].shape[2]
+            every = [
+                steps[t][sentence, head, beam].tolist()
+                for sentence in range(steps[t].shape[0])
+                for beam in range(sharing)
+            ]
+            matrix.append(every[row] + [0.0] * (keys - len(every[row])))
+        found.append(matrix)
+    return found
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_hypothesis_is_followed_as_a_literal_loop_would(data: st.DataObject) -> None:
+    sentences, beams, heads = (data.draw(st.integers(1, 3)) for _ in range(3))
+    shared = data.draw(st.booleans())
+    grows = data.draw(st.booleans())
+    steps = []
+    for t in range(data.draw(st.integers(1, 5))):
+        live = 1 if t == 0 else beams
+        keys = 2 + (t if grows else 0)
+        shape = (sentences, heads, live, keys) if shared else (sentences * live, heads, 1, keys)
+        steps.append(random_weights(*shape))
+    length = data.draw(st.integers(1, len(steps)))
+    rows = [data.draw(st.integers(0, step.shape[0] * step.shape[2] - 1)) for step in steps[:length]]
+    found = ancestry(steps, rows, beams=beams if shared else 1)
+    assert found.tolist() == literally_followed(steps, rows)
+
+
+def test_a_followed_hypothesis_carries_its_words_and_its_ancestry() -> None:
+    steps = [random_weights(2, 2, 1, 3), random_weights(2, 2, 4, 3), random_weights(2, 2, 4, 3)]
+    tape = tape_of(*(call(step) for step in steps))
+    (payload,) = followed(tape, {"*": (TARGET[:3], SOURCE)}, rows=[1, 6, 4], beams=4)
+    assert payload.rows == (1, 6, 4)
+    assert payload.queries == TARGET[:3]
+    expected = torch.stack([steps[0][1, :, 0], steps[1][1, :, 2], steps[2][1, :, 0]], dim=1)
+    assert payload.weights.tolist() == expected.tolist()
+    assert Payload.from_json(payload.to_json()).rows == (1, 6, 4)
+
+
+def one() -> Tape:
+    return tape_of(call(random_weights(2, 1, 4, 3)))
+
+
+def three_steps() -> Tape:
+    return tape_of(*(call(random_weights(4, 1, 1, 3)) for _ in range(3)))
+
+
+BAD: dict[str, tuple[Callable[[], object], str]] = {
+    "site": (lambda: payloads(one(), {"corss": (TARGET, SOURCE)}), "did you mean 'cross'"),
+    "row": (lambda: payloads(one(), {"*": (TARGET, SOURCE)}, row=2), r"row 2 .* \(rows 0 to 1\)"),
+    "from the end": (lambda: joined(one(), {"*": (TARGET, SOURCE)}, row=-1), "row -1"),
+    "few keys": (
+        lambda: payloads(one(), {"*": (TARGET, SOURCE[:2])}),
+        "3 keys, and those beyond the 2 .* no padding",
+    ),
+    "many keys": (lambda: payloads(one(), {"*": (TARGET, TARGET)}), "3 keys, but 4 labels"),
+    "many queries": (lambda: payloads(one(), {"*": ("abcde", SOURCE)}), "4 queries, but 5 labels"),
+    "no queries": (lambda: payloads(one(), {"*": ("", SOURCE)}), "labels for 0 of them only"),
+    "many steps": (lambda: joined(three_steps(), {"*": (TARGET, SOURCE)}), "3 queries, but 4"),
+    "twice": (
+        lambda: joined(
+            tape_of(call(random_weights(2, 1, 4, 3)), call(random_weights(2, 1, 4, 3))),
+            {"*": (TARGET, SOURCE)},
+        ),
+        "start over.*payloads",
+    ),
+    "long ancestry": (
+        lambda: followed(three_steps(), {"*": (TARGET, SOURCE)}, rows=[0, 0, 0, 0]),
+        "4 rows needs a call for each, and 3",
+    ),
+    "no ancestry": (lambda: ancestry([random_weights(1, 1, 1, 3)], []), "0 rows"),
+    "words of another": (
+        lambda: followed(three_steps(), {"*": (TARGET, SOURCE)}, rows=[0, 0]),
+        "4 labels for 2 queries",
+    ),
+    "row of a step": (
+        lambda: followed(three_steps(), {"*": (TARGET[:3], SOURCE)}, rows=[0, 4, 0]),
+        "step 1: row 4 was asked for, but there are 4",
+    ),
+    "a prompt": (
+        lambda: ancestry([random_weights(2, 1, 5, 3)], [0], beams=4),
+        r"step 0: weights of \[2, 1, 5, 3\].*at most beams=4",
+    ),
+    "beams": (lambda: ancestry([random_weights(2, 1, 1, 3)], [0], beams=0), "beams=0 must be"),
+}
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+@pytest.mark.parametrize("name", BAD)
+def test_labels_and_rows_that_do_not_fit_are_refused(name: str) -> None:
+    make, message = BAD[name]
+    with pytest.raises(UserError, match=message):
+        make()
