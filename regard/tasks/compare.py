@@ -1,12 +1,13 @@
 """How alike translations and references are: BLEU, chrF and exact matches.
 
 Each score says by its signature what exactly was computed, without which a figure of BLEU means
-little (Post 2018). Figures of one signature must not be compared with those of another.
+little (Post 2018). Figures of one signature must not be compared with those of another. All go from
+0 to 100.
 
 >>> round(score("bleu", ["the cat sat on the mat"], ["the cat sat on the mat"]).value, 3)
 100.0
 >>> score("exact", ["1998-05-03", "x"], ["1998-05-03", "1998-05-04"])
-Score(value=0.5, signature='whole lines|case:mixed|blanks:one')
+Score(value=50.0, signature='whole lines|case:mixed|blanks:one')
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ Metric = Callable[[Sequence[str], Sequence[str], bool], Score]
 
 
 def bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """BLEU of sacreBLEU (Papineni et al. 2002; Post 2018), for text as people write it: 0 to 100.
+    """BLEU of sacreBLEU (Papineni et al. 2002; Post 2018), for text as people write it.
 
     It splits off punctuation itself, as mteval-v13a does.
     """
@@ -41,7 +42,7 @@ def bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> 
 
 
 def multi_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """BLEU of Moses' multi-bleu.perl -lc, for text that is tokenised already: 0 to 100.
+    """BLEU of Moses' multi-bleu.perl -lc, for text that is tokenised already.
 
     Tokens are what stands between blanks, case is ignored whatever is asked for, and nothing is
     smoothed: without a single match of four words it is zero. The script itself lowers only the
@@ -55,7 +56,7 @@ def multi_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: boo
 
 
 def chrf(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """chrF2: matches of up to six characters (Popović 2015), as sacreBLEU has it: 0 to 100."""
+    """chrF2: matches of up to six characters (Popović 2015), as sacreBLEU has it."""
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF(lowercase=lowercase)
@@ -64,7 +65,7 @@ def chrf(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> 
 
 
 def exact(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
-    """The share of outputs that are the reference, from 0 to 1; blanks are as good as one."""
+    """Per cent of the outputs that are the reference; any number of blanks is as good as one."""
 
     def plain(text: str) -> str:
         return " ".join((text.lower() if lowercase else text).split())
@@ -72,7 +73,7 @@ def exact(outputs: Sequence[str], references: Sequence[str], lowercase: bool) ->
     pairs = zip(outputs, references, strict=True)
     right = sum(plain(output) == plain(reference) for output, reference in pairs)
     case = "lc" if lowercase else "mixed"
-    return Score(right / len(outputs), f"whole lines|case:{case}|blanks:one")
+    return Score(100 * right / len(outputs), f"whole lines|case:{case}|blanks:one")
 
 
 METRICS: dict[str, Metric] = {
@@ -133,7 +134,7 @@ def by_length(
     """The score of each band of source lengths that has any sentences, the shortest first.
 
     >>> by_length(["a b", "a b c"], ["x", "y"], ["x", "z"], name="exact", bands=[2])
-    [LengthBand(first=0, last=2, sentences=1, value=1.0),
+    [LengthBand(first=0, last=2, sentences=1, value=100.0),
      LengthBand(first=3, last=None, sentences=1, value=0.0)]
     """
     if list(bands) != sorted(set(bands)) or not bands or bands[0] < 0:

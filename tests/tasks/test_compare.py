@@ -84,7 +84,7 @@ def test_case_counts_unless_it_is_ignored(name: str) -> None:
 
 def test_an_exact_match_does_not_count_blanks() -> None:
     outputs, references = ["a  b ", "a b", "ab", ""], ["a b", "a c", "a b", ""]
-    assert score("exact", outputs, references).value == 0.5
+    assert score("exact", outputs, references).value == 50.0
 
 
 @pytest.mark.parametrize(

@@ -202,13 +202,13 @@ def test_scores_are_of_outputs_and_references_as_written(folder: Path) -> None:
     (folder / "b.en").write_text("EIN HAUS\nja\n\nno\n")
     given = {"tokeniser": "byte", "test": ["b.de", "b.en"], "scores": ["exact", "multi_bleu"]}
     task, model = echoing(folder, **given)
-    assert task.score(model, "test")["exact"] == 0.5
+    assert task.score(model, "test")["exact"] == 50.0
     task, model = echoing(folder, **given, lowercase=True)
     found = task.score(model, "test")
     assert list(found) == ["exact", "multi_bleu"]
-    assert found["exact"] == 0.75
+    assert found["exact"] == 75.0
     assert "case:lc" in task.signatures()["exact"]
-    assert task.by_length(model, "test", "exact") == [LengthBand(0, 10, 4, 0.75)]
+    assert task.by_length(model, "test", "exact") == [LengthBand(0, 10, 4, 75.0)]
     silent, model = echoing(folder, **{**given, "scores": []})
     assert silent.score(model, "test") == {}
 
