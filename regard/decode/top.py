@@ -47,9 +47,8 @@ def best(logits: Float[Tensor, "B V"]) -> tuple[Float[Tensor, "B"], Int[Tensor, 
     tokens = which * size + parts[torch.arange(rows), which].argmax(-1)  # [B]
     if whole < vocabulary:
         last = logits[:, whole:].max(-1)
-        later = ~(last.values <= values)  # nan is never at most anything
-        values = torch.where(later, last.values, values)
-        tokens = torch.where(later, last.indices + whole, tokens)
+        tokens = torch.where(last.values > values, last.indices + whole, tokens)
+        values = torch.maximum(values, last.values)
     return values, tokens
 
 
