@@ -172,7 +172,7 @@ def gpt_generation(repeats: int) -> None:
 
         @torch.inference_mode()
         def their_work(model: GPT2LMHeadModel = theirs, prompts: Tensor = prompts) -> object:
-            return model.generate(
+            return model.generate(  # type: ignore[misc]
                 prompts,
                 attention_mask=torch.ones_like(prompts),
                 max_new_tokens=length,

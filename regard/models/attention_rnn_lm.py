@@ -53,10 +53,6 @@ class AttentionRNNLM(Carrying):
         self.mask = window(left=config.memory) & ~window(left=0)
         # without a bias, as in the paper: it would grow first, and all h* become one constant
         self.join = nn.Linear(2 * config.width, config.width, bias=False)
-        # W begins as [I 0.1·W_r]: near the RNN alone, from which it learns what to add
-        with torch.no_grad():
-            self.join.weight.mul_(0.1)
-            self.join.weight[:, : config.width].copy_(torch.eye(config.width))
 
     def forward(
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
