@@ -14,10 +14,16 @@ from dataclasses import dataclass
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 IGNORED = -100
 """The target of a position that is not to be predicted."""
+
+FEW = 2**24
+"""Logits that may be held at once: 64 MiB."""
+
+PIECE = 2**22
+"""Logits that are held at a time: 16 MiB."""
 
 
 class Prediction(ABC):
@@ -45,14 +51,28 @@ class Vocabulary(Prediction):
     bias: Float[Tensor, "V"] | None = None
 
     def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
-        """Projection and cross-entropy in one, a few positions at a time."""
-        return self._cross_entropy(targets, "sum", smoothing)
+        """Projection and cross-entropy in one, a few positions at a time.
+
+        A part of the smoothing spreads over all words: -(1-s) log p(y) - s mean log p. That is
+        -log p(y) and s times what the target's logit is above the mean one; and since logits are
+        linear in the weights, the mean logit is that of the mean word.
+        """
+        total = self._cross_entropy(targets, "sum")
+        if smoothing == 0.0:
+            return total
+        real = (targets != IGNORED).flatten()
+        words = targets.flatten().clamp_min(0)
+        above = F.embedding(words, self.weight) - self.weight.mean(0)
+        gain = (self.states.flatten(0, 1) * above).sum(1)
+        if self.bias is not None:
+            gain = gain + self.bias[words] - self.bias.mean()
+        return total + smoothing * (gain * real).sum()
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """The same, position by position."""
-        return -self._cross_entropy(targets, "none", 0.0).view_as(targets)
+        return -self._cross_entropy(targets, "none").view_as(targets)
 
-    def _cross_entropy(self, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
+    def _cross_entropy(self, targets: Tensor, reduction: str) -> Tensor:
         return F.linear_cross_entropy(
             self.states.flatten(0, 1),
             self.weight,
@@ -60,7 +80,17 @@ class Vocabulary(Prediction):
             linear_bias=self.bias,
             reduction=reduction,
             ignore_index=IGNORED,
-            label_smoothing=smoothing,
+            options=self._pieces(targets.numel()),
+        )
+
+    def _pieces(self, positions: int) -> nn.LinearCrossEntropyOptions | None:
+        """How many positions at a time; all at once where their logits fit a cache anyway."""
+        words = self.weight.shape[0]
+        if positions * words <= PIECE:
+            return None
+        rows = max(16, PIECE // words)
+        return nn.LinearCrossEntropyOptions(
+            batch_chunk_size=rows, chunking_method=None, allow_retain_graph=True
         )
 
     def logits(self) -> Float[Tensor, "B T V"]:

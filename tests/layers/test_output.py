@@ -1,0 +1,44 @@
+"""The output layer says the same whether logits are made at once or a few positions at a time."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from regard.layers import output
+from regard.layers.output import IGNORED, Vocabulary
+
+B, T, D, V = 3, 25, 6, 40
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("piece", [2**22, 20 * V, V])
+def test_surprise_and_its_gradients_are_those_of_the_logits(
+    piece: int, smoothing: float, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "PIECE", piece)
+    states = torch.randn(B, T, D, dtype=torch.double, requires_grad=True)
+    weight = torch.randn(V, D, dtype=torch.double, requires_grad=True)
+    bias = torch.randn(V, dtype=torch.double, requires_grad=True) if biased else None
+    targets = torch.randint(V, (B, T))
+    targets[1, 20:] = targets[2] = IGNORED
+    words = Vocabulary(states, weight, bias)
+    got = words.surprise(targets, smoothing=smoothing)
+    want = F.cross_entropy(
+        words.logits().flatten(0, 1),
+        targets.flatten(),
+        reduction="sum",
+        label_smoothing=smoothing,
+    )
+    torch.testing.assert_close(got, want)
+    each = words.log_probability(targets)
+    torch.testing.assert_close(each.sum(), -words.surprise(targets))
+    inputs = [states, weight] + ([] if bias is None else [bias])
+    slopes = torch.autograd.grad(got, inputs, retain_graph=True)
+    torch.testing.assert_close(slopes, torch.autograd.grad(want, inputs))
+    torch.testing.assert_close(slopes, torch.autograd.grad(got, inputs), msg="a second time")
+
+
+def test_nothing_to_predict_is_no_surprise() -> None:
+    words = Vocabulary(torch.randn(1, 3, D), torch.randn(V, D))
+    assert words.surprise(torch.full((1, 3), IGNORED), smoothing=0.1) == 0
