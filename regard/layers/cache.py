@@ -23,6 +23,10 @@ from torch import Tensor
 from regard.attention import START, Memory, Past
 from regard.core.errors import UserError, positive
 
+SLACK = 8
+"""Positions to set aside when rows are selected. A beam search selects at every step: in much room
+its few positions would lie far apart, and touching new pages takes longer than the copy."""
+
 
 @dataclass
 class Room:
@@ -80,15 +84,18 @@ class Cache:
         return replace(self, length=length, store=store)
 
     def select(self, rows: Int[Tensor, "N"]) -> "Cache":
-        """The cache of the chosen batch rows, in that order, with room to grow."""
+        """The cache of the chosen batch rows, in that order, with a little room to grow."""
         if self.store is None:
             return self
-        chosen = self.memory.select(rows)
-        roomy = replace(self, length=0, store=None)._moved(chosen, self.length)
-        roomy.key[:, :, : self.length] = chosen.key
-        roomy.value[:, :, : self.length] = chosen.value
-        roomy.written = self.length
-        return replace(self, past=self.past.select(rows), store=roomy)
+        old = self.memory
+        if torch.is_grad_enabled() and self._needs_gradient():
+            chosen = old.select(rows)
+            store = Room(chosen.key, chosen.value, self.length)
+        else:
+            store = self._emptied(old, len(rows), self.length + SLACK)
+            for source, room in ((old.key, store.key), (old.value, store.value)):
+                torch.index_select(source, 0, rows, out=room.narrow(2, 0, self.length))
+        return replace(self, past=self.past.select(rows), store=store)
 
     def _needs_gradient(self) -> bool:
         return self.store is not None and self.store.key.requires_grad
@@ -105,12 +112,16 @@ class Cache:
         size = self.room
         while size < length:
             size *= 2
-
-        def emptied(tensor: Tensor) -> Tensor:
-            return tensor.new_empty(*tensor.shape[:2], size, tensor.shape[3])
-
-        fresh = Room(emptied(like.key), emptied(like.value), self.length)
+        fresh = self._emptied(like, like.key.shape[0], size)
         if self.store is not None:
             fresh.key[:, :, : self.length] = self.memory.key
             fresh.value[:, :, : self.length] = self.memory.value
         return fresh
+
+    def _emptied(self, like: Memory, batch: int, size: int) -> Room:
+        """Room for so many positions, of which ours are taken as written."""
+
+        def emptied(tensor: Tensor) -> Tensor:
+            return tensor.new_empty(batch, tensor.shape[1], size, tensor.shape[3])
+
+        return Room(emptied(like.key), emptied(like.value), self.length)
