@@ -7,6 +7,7 @@ from regard.models.bahdanau import Bahdanau
 from regard.models.clockwork_rnn import ClockworkRNN
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
+from regard.models.hard_attention import HardAttention
 from regard.models.hred import HRED
 from regard.models.lstmn import LSTMN
 from regard.models.luong import Luong
@@ -28,6 +29,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "gpt": GPT,
     "encoder_decoder": EncoderDecoder,
     "bahdanau": Bahdanau,
+    "hard_attention": HardAttention,
     "luong": Luong,
     "transformer": Transformer,
 }

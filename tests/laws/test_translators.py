@@ -54,6 +54,15 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
         "bahdanau",
         {"width": 6, "hidden": 8, "score": "coverage", "weigh": "sparsemax"},
     ),
+    "hard_attention": ("hard_attention", {"width": 8, "hidden": 16}),
+    "hard_attention, other": (
+        "hard_attention",
+        {"cell": "lstm", "width": 6, "hidden": 8, "baseline": "learned", "expectation": 0.0},
+    ),
+    "hard_attention, weights that are carried on": (
+        "hard_attention",
+        {"width": 6, "hidden": 8, "score": "coverage", "baseline": "none", "reward": "step"},
+    ),
     "luong": ("luong", LUONG),
     "luong, other": (
         "luong",
@@ -120,6 +129,21 @@ OTHER: dict[str, dict[str, object]] = {
         "dropout": 0.5,
         "tied": True,
         "spread": 0.2,
+    },
+    "hard_attention": {
+        "cell": "lstm",
+        "width": 10,
+        "hidden": 10,
+        "score": "bilinear",
+        "weigh": "sparsemax",
+        "readout": "tanh",
+        "dropout": 0.5,
+        "tied": True,
+        "spread": 0.2,
+        "reward": "step",
+        "baseline": "learned",
+        "entropy": 0.1,
+        "expectation": 1.0,
     },
     "luong": {
         "cell": "gru",
