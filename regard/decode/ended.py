@@ -33,6 +33,8 @@ class Ended:
     def __init__(self, sentences: int, groups: int, size: int) -> None:
         self._lists: list[list[list[End]]] = [[[] for _ in range(groups)] for _ in range(sentences)]
         self._size = size
+        self.any = False
+        """Has any hypothesis ended?"""
         self.worst: NDArray[np.float64] = np.full((sentences, groups), -np.inf)
         """What a further one has to be better than; anything is while a list is not full."""
         self.counts: NDArray[np.int64] = np.zeros((sentences, groups), dtype=np.int64)
@@ -46,6 +48,7 @@ class Ended:
         if len(ends) == self._size:
             self.worst[sentence, group] = ends[-1].score
         self.counts[sentence, group] += 1
+        self.any = True
 
     def best(self, sentence: int) -> list[End]:
         """Those of all groups, the best first."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, from_numpy
 
 from regard.decode.policy import Row
 from regard.decode.rules import Bound, Number, bound, check
@@ -38,7 +38,7 @@ class Greedy:
 
     def choose(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
         """The place of the largest logit."""
-        return best(logits)[1]
+        return from_numpy(best(logits)[1]).to(logits.device)
 
     def keep(self, places: Sequence[int]) -> None:
         """Nothing to forget either."""

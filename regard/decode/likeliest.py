@@ -15,6 +15,7 @@ stay, unheard, until they are a quarter of the batch; then the others go on with
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Generic
 
 import numpy as np
@@ -29,8 +30,21 @@ from regard.decode.limits import Bools, Ints, Limits, forbid, room, source_lengt
 from regard.decode.stream import diverged
 from regard.decode.top import best
 
+Floats = NDArray[np.float32]
+
 _STAY = 0.75
 """Rows are chosen anew when no larger share than this still writes."""
+
+
+@dataclass
+class Line:
+    """What a row has written, with its end and what it said after that."""
+
+    tokens: list[int] = field(default_factory=list)
+    logs: list[float] = field(default_factory=list)
+    """Log-probabilities, if they were asked for."""
+    rows: list[int] = field(default_factory=list)
+    """Where in the batch it was."""
 
 
 class Likeliest(Generic[State]):
@@ -52,12 +66,12 @@ class Likeliest(Generic[State]):
         self._stepper, self._beam = stepper, beam
         self._count = 0
         self._ends: Ints = np.full(sentences, -1)  # after how many tokens a row ended
-        self._sums: NDArray[np.float64] = np.zeros(sentences)
-        self._said: list[Ints] = []  # since rows were last chosen, each [B]
-        self._before: list[list[int]] = [[] for _ in range(sentences)]
-        self._rows: list[list[int]] = [[] for _ in range(sentences)]
+        self._lines = [Line() for _ in range(sentences)]
+        self._said: list[Ints] = []  # since lines were last brought up to date, each [B]
+        self._logs: list[Floats] = []  # each [B,1]
         self._written: Ints | None = np.zeros((sentences, 0), np.int64) if beam.no_repeat else None
-        with torch.inference_mode():
+        self._quiet = torch.inference_mode()
+        with self._quiet:
             self._state = stepper.start(source)
             device = next(iter(source.values())).device
             self._tokens = torch.full((sentences,), beam.bos, device=device)
@@ -69,7 +83,7 @@ class Likeliest(Generic[State]):
         """Another token for every sentence, and some of those that are done."""
         if not len(self._numbers):
             raise StopIteration
-        with torch.inference_mode():
+        with self._quiet:
             logits, self._state = self._stepper.step(self._tokens, self._state)  # [B,V]
             if not self._count:
                 self._limits.check_vocabulary(logits.shape[1])
@@ -77,7 +91,8 @@ class Likeliest(Generic[State]):
             self._said.append(said)
             self._tokens = from_numpy(said).to(logits.device)
             if self._beam.scores:
-                self._add(logits)
+                logs = logits.log_softmax(-1, dtype=torch.float32)  # [B,V]
+                self._logs.append(logs.gather(1, self._tokens.unsqueeze(1)).cpu().numpy())
             if self._written is not None:
                 self._written = np.concatenate((self._written, said[:, None]), 1)
             self._count += 1
@@ -89,10 +104,9 @@ class Likeliest(Generic[State]):
         if banned is not None:
             allowed = logits.clone()
             forbid(allowed, banned)
-        values, tokens = best(allowed)
-        if not values.isfinite().all():
-            self._refuse(logits, values)
-        said: Ints = tokens.cpu().numpy()
+        values, said = best(allowed)
+        if np.count_nonzero(np.isfinite(values)) < len(values):
+            self._refuse(logits, ~np.isfinite(values))
         forced, full = self._limits.forced(self._count), self._limits.full(self._count)
         if forced is not None:
             said[forced[0]] = forced[1]
@@ -100,17 +114,10 @@ class Likeliest(Generic[State]):
             said[full] = self._beam.eos
         return said
 
-    def _add(self, logits: Tensor) -> None:
-        """Count the log-probabilities of what was chosen."""
-        logs = logits.log_softmax(-1, dtype=torch.float32)  # [B,V]
-        chosen = logs.gather(1, self._tokens[:, None]).squeeze(1)
-        self._sums += np.where(self._ends < 0, chosen.cpu().numpy(), 0.0)
-
-    def _refuse(self, logits: Tensor, values: Tensor) -> None:
+    def _refuse(self, logits: Tensor, stuck: Bools) -> None:
         """Say what is wrong with the first sentence that has nothing to choose, if one needs it."""
-        stuck = (self._ends < 0) & ~values.isfinite().cpu().numpy()
         full = self._limits.full(self._count)
-        for place in stuck.nonzero()[0].tolist():
+        for place in (stuck & (self._ends < 0)).nonzero()[0].tolist():
             what = f"sentence {self._numbers[place]}"
             if not logits[place].amax().isfinite():
                 raise diverged(what, self._count + 1)
@@ -119,37 +126,39 @@ class Likeliest(Generic[State]):
 
     def _part(self, ending: Bools) -> list[Found]:
         """Note which rows end; if they are many by now, give what they wrote and let them go."""
-        if not ending.any():
+        if not np.count_nonzero(ending):
             return []
         self._ends[ending & (self._ends < 0)] = self._count - 1
         kept = self._ends < 0
         if kept.sum() > _STAY * len(kept):
             return []
-        for place, tokens in enumerate(np.stack(self._said, 1).tolist()):
-            self._before[place] += tokens
-            self._rows[place] += [place] * len(tokens)
-        self._said = []
+        self._bring_up_to_date()
         found = [self._found(place) for place in (~kept).nonzero()[0].tolist()]
         places = kept.nonzero()[0]
         if len(places):
             rows = from_numpy(places).to(self._tokens.device)
             self._state, self._tokens = self._state.select(rows), self._tokens[rows]
         self._limits.keep(kept)
-        self._numbers, self._ends, self._sums = (
-            self._numbers[kept],
-            self._ends[kept],
-            self._sums[kept],
-        )
-        self._before = [self._before[place] for place in places]
-        self._rows = [self._rows[place] for place in places]
+        self._numbers, self._ends = self._numbers[kept], self._ends[kept]
+        self._lines = [self._lines[place] for place in places]
         if self._written is not None:
             self._written = self._written[kept]
         return found
 
+    def _bring_up_to_date(self) -> None:
+        """Hand what was said since the last time to the lines."""
+        said = np.stack(self._said, 1).tolist()
+        logs = np.concatenate(self._logs, 1).tolist() if self._logs else [[]] * len(said)
+        for place, line in enumerate(self._lines):
+            line.tokens += said[place]
+            line.logs += logs[place]
+            line.rows += [place] * len(said[place])
+        self._said, self._logs = [], []
+
     def _found(self, place: int) -> Found:
-        """The number of the sentence at this place and what it wrote."""
-        end, total = int(self._ends[place]), float(self._sums[place])
-        log = total if self._beam.scores else math.nan
+        """The number of the sentence at this place and what it wrote up to its end."""
+        end, line = int(self._ends[place]), self._lines[place]
+        log = sum(line.logs[: end + 1]) if self._beam.scores else math.nan
         score = log / self._beam.penalty(end + 1)
-        tokens, rows = self._before[place][:end], self._rows[place][: end + 1]
-        return int(self._numbers[place]), [Hypothesis(tokens, score, log, rows)]
+        best = Hypothesis(line.tokens[:end], score, log, line.rows[: end + 1])
+        return int(self._numbers[place]), [best]

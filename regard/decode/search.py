@@ -71,17 +71,20 @@ class Search(Generic[State]):
         self._stepper, self._beam = stepper, beam
         self._count = 0
         self._width = 1  # rows per sentence; from the second step on, the beam's
-        self._place = np.arange(sentences)[:, None]
+        self._place = self._first_row = np.arange(sentences)[:, None]  # [N,1]
         self._scores: Floats = np.zeros((sentences, 1), np.float32)  # [N,W]; -inf is a dead beam
         self._longest = np.array([[beam.penalty(most + 1)] for most in self._limits.most.tolist()])
         self._ended = Ended(sentences, beam.groups, -(-beam.n_best // beam.groups))
         self._trail = Trail()
+        self._same: list[int] = []
         self._written: Ints | None = np.zeros((sentences, 0), np.int64) if beam.no_repeat else None
         self._weights = weights if beam.coverage else None
         self._lengths = lengths
-        with torch.inference_mode():
+        self._quiet = torch.inference_mode()
+        with self._quiet:
             self._state = stepper.start(source)
             device = next(iter(source.values())).device
+            self._device = None if device.type == "cpu" else device
             self._tokens = torch.full((sentences,), beam.bos, device=device)
             self._seen = torch.zeros((), device=device)  # [B,S] once there were weights
 
@@ -92,7 +95,7 @@ class Search(Generic[State]):
         """Another token for every beam, and the sentences that are done with it."""
         if not len(self._numbers):
             raise StopIteration
-        with torch.inference_mode():
+        with self._quiet:
             logits, self._state = self._stepper.step(self._tokens, self._state)  # [B,V]
             if not self._count:
                 self._limits.check_vocabulary(logits.shape[1])
@@ -111,7 +114,7 @@ class Search(Generic[State]):
 
     def _extended(self, logs: Tensor) -> tuple[Floats, Ints, Ints]:
         """The beams that go on: their scores, the rows they come from and their new tokens."""
-        group, scores = self._beam.group, from_numpy(self._scores).to(logs.device)
+        group, scores = self._beam.group, self._tensor(self._scores)
         if self._beam.groups == 1:
             return self._sorted_out(0, logs, *top(logs, scores, 2 * group))
         taken = logs.new_zeros(len(logs), logs.shape[2])  # [N,V]: by how many beams so far
@@ -122,8 +125,8 @@ class Search(Generic[State]):
             _, beams, tokens = top(ranks, scores[:, mine], 2 * group)
             values = self._values(logs, self._place, beams + mine.start, tokens)
             parts.append(self._sorted_out(number, logs, values, beams, tokens))
-            alive = from_numpy(parts[-1][0]).to(logs) > -torch.inf
-            taken.scatter_add_(1, from_numpy(parts[-1][2]).to(logs.device), alive.to(logs))
+            alive = self._tensor(parts[-1][0]) > NEVER
+            taken.scatter_add_(1, self._tensor(parts[-1][2]), alive.to(taken.dtype))
         first, second, third = zip(*parts, strict=True)
         return np.concatenate(first, 1), np.concatenate(second, 1), np.concatenate(third, 1)
 
@@ -134,7 +137,7 @@ class Search(Generic[State]):
 
     def _values(self, logs: Tensor, places: Ints, beams: Ints, tokens: Ints) -> Floats:
         """Log-probabilities of hypotheses with these tokens added; the three are broadcast."""
-        index = [from_numpy(each).to(logs.device) for each in (places, beams, tokens)]
+        index = [self._tensor(each) for each in (places, beams, tokens)]
         added: Floats = logs[index[0], index[1], index[2]].cpu().numpy()
         return added + self._scores[places, beams]
 
@@ -143,18 +146,17 @@ class Search(Generic[State]):
     ) -> tuple[Floats, Ints, Ints]:
         """Of a group's candidates `[N,C]`, those that end are noted and the best others go on."""
         group, mine = self._beam.group, self._beams_of(number)
-        nan = np.isnan(values)
-        if nan.any():
-            sentence = self._numbers[nan.any(1).argmax()]
+        if np.count_nonzero(np.isnan(values)):
+            sentence = self._numbers[np.isnan(values).any(1).argmax()]
             raise diverged(f"sentence {sentence}", self._count + 1)
         if values.shape[1] < 2 * group:  # the vocabulary is smaller than the beam
             more = ((0, 0), (0, 2 * group - values.shape[1]))
             values = np.pad(values, more, constant_values=-np.inf)
             beams, tokens = np.pad(beams, more), np.pad(tokens, more)
         self._obey(mine, logs, values, beams, tokens)
-        rows = beams + (self._place * self._width + mine.start)
+        rows = beams + (self._first_row + mine.start)
         ends = tokens == self._beam.eos
-        if not ends.any():
+        if not np.count_nonzero(ends):  # several times faster than any()
             return values[:, :group], rows[:, :group], tokens[:, :group]
         self._note(number, values[:, :group], rows, ends)
         # Candidates are twice the beams, and of each beam one at most ends: enough go on.
@@ -193,29 +195,36 @@ class Search(Generic[State]):
         """The coverage penalties of rows that end; the places are those of their sentences."""
         if self._weights is None:
             return 0.0
-        seen = self._seen[from_numpy(rows).to(self._seen.device)]  # [N,S]
-        there = torch.arange(seen.shape[1]) < from_numpy(self._lengths[places])[:, None]
-        return coverage(seen, there.to(seen.device), self._beam.coverage).double().cpu().numpy()
+        seen = self._seen[self._tensor(rows)]  # [N,S]
+        there = np.arange(seen.shape[1]) < self._lengths[places, None]  # [N,S]
+        return coverage(seen, self._tensor(there), self._beam.coverage).double().cpu().numpy()
 
     def _go_on(self, scores: Floats, rows: Ints, tokens: Ints) -> list[Found]:
         """Prepare the next step, without the sentences that are done."""
-        groups = (len(scores), self._beam.groups, self._beam.group)
-        # The most that a beam can reach: all further tokens certain, the penalty the mildest.
-        done = self._ended.worst >= scores.reshape(groups).max(2) / self._longest  # [N,G]
-        if self._beam.early:
-            done |= self._ended.counts >= self._beam.group
         found: list[Found] = []
-        if done.any():
-            left = done.all(1)
+        done = self._done(scores)  # [N,G]
+        if done is not None:
+            left: Bools = np.all(done, axis=1)
             found = [self._found(place) for place in left.nonzero()[0].tolist()]
             scores = np.where(np.repeat(done, self._beam.group, 1), NEVER, scores)
             if found:
                 scores, rows, tokens = self._part(~left, scores, rows, tokens)
         self._count += 1
-        self._scores, said, origins = np.ascontiguousarray(scores), tokens.ravel(), rows.ravel()
-        if len(said):
-            self._move(origins, said)
+        self._scores = np.ascontiguousarray(scores)
+        if len(scores):
+            self._move(rows.ravel(), tokens.ravel())
         return found
+
+    def _done(self, scores: Floats) -> Bools | None:
+        """Which groups cannot find anything better any more; None if all can."""
+        if not self._ended.any and not np.count_nonzero(scores[:, 0] == NEVER):
+            return None
+        groups = (len(scores), self._beam.groups, self._beam.group)
+        # The most that a beam can reach: all further tokens certain, the penalty the mildest.
+        done: Bools = self._ended.worst >= scores.reshape(groups).max(2) / self._longest
+        if self._beam.early:
+            done |= self._ended.counts >= self._beam.group
+        return done if np.count_nonzero(done) else None
 
     def _part(
         self, kept: Bools, scores: Floats, rows: Ints, tokens: Ints
@@ -229,18 +238,26 @@ class Search(Generic[State]):
 
     def _move(self, origins: Ints, said: Ints) -> None:
         """Make the state that of these rows, and remember what they read next."""
-        self._width = self._beam.width
         self._trail.add(origins, said)
-        device = self._tokens.device
-        same = len(origins) == len(self._tokens) and (origins == np.arange(len(origins))).all()
-        if not same:
-            order = from_numpy(origins).to(device)
+        if len(origins) != len(self._same):  # one row becomes several, or sentences have left
+            self._same, self._width = list(range(len(origins))), self._beam.width
+            self._first_row = self._place * self._width
+            changed = True
+        else:
+            changed = origins.tolist() != self._same
+        if changed:
+            order = self._tensor(origins)
             self._state = self._state.select(order)
             if self._weights is not None:
                 self._seen = self._seen[order]
         if self._written is not None:
             self._written = np.concatenate((self._written[origins], said[:, None]), 1)
-        self._tokens = from_numpy(said).to(device)
+        self._tokens = self._tensor(said)
+
+    def _tensor(self, array: Floats | Ints | Bools) -> Tensor:
+        """Where the model is; on a processor nothing is copied, and nothing asked for."""
+        found = from_numpy(array)
+        return found if self._device is None else found.to(self._device)
 
     def _found(self, place: int) -> Found:
         """The number of the sentence at this place and its best hypotheses."""
