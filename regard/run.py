@@ -264,6 +264,8 @@ def card(run: Run, figures: Mapping[str, Mapping[str, float]], result: Result) -
             "| --- | --- |",
             *rows,
             "",
+            *(f"- {note}" for note in run.task.notes()),
+            "",
             f"Made by regard {regard.__version__} from the recipe in `recipe.toml`.",
             "",
         ]

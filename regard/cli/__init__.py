@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from regard.cli import doctor, evaluate, generate, reproduce, resume, train, zoo
+from regard.cli import doctor, evaluate, generate, look, reproduce, resume, train, translate, zoo
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +20,8 @@ app.command("train")(train.train)
 app.command("resume")(resume.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
+app.command("translate")(translate.translate)
+app.command("look")(look.look)
 app.command("reproduce")(reproduce.reproduce)
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)

@@ -15,3 +15,10 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PART.KEY=VALUE", help="Change one value of the recipe."),
 ]
+Site = Annotated[
+    str | None,
+    typer.Option(help="Attention by its name in the model, such as decoder.*; else all there is."),
+]
+Heads = Annotated[
+    list[int] | None, typer.Option("--head", help="A head by its number; may be said repeatedly.")
+]

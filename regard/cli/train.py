@@ -46,4 +46,4 @@ def finish(run: "Run") -> None:
         raise typer.Exit(130)
     typer.echo(f"{result.outcome} after {result.update} updates, {result.seconds / 60:.1f} minutes")
     typer.echo((run.folder / "metrics.json").read_text(encoding="utf-8").rstrip())
-    typer.echo(f"in {run.folder}; try: regard generate {run.folder} --prompt ...")
+    typer.echo(f"in {run.folder}; try: {run.task.usage.format(run=run.folder)}")

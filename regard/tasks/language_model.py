@@ -76,6 +76,7 @@ class LanguageModelling(OpenTask):
     """-log p of each next token, summed; batches have `tokens` and `targets`."""
 
     Data = Texts
+    usage = "regard generate {run} --prompt 'Once upon'"
 
     data: Texts
     folder: Path

@@ -24,6 +24,8 @@ class OpenTask(ABC):
 
     Data: ClassVar[type[Config]]
     """What the `[data]` table of its recipes holds."""
+    usage: ClassVar[str]
+    """What to do with a trained run in a folder `{run}`: a command."""
 
     @classmethod
     @abstractmethod
@@ -63,6 +65,10 @@ class OpenTask(ABC):
     def score(self, model: nn.Module, split: Split) -> dict[str, float]:
         """What only whole predictions show: BLEU, say. Most tasks have nothing of the kind."""
         return {}
+
+    def notes(self) -> list[str]:
+        """What else a reader of the figures must know: how scores are computed, say."""
+        return []
 
 
 def found(folder: Path, name: str, origin: str) -> Path:

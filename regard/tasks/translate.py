@@ -36,13 +36,28 @@ BATCH = 64
 
 
 @dataclass(frozen=True)
-class Translated:
-    """What became of one line."""
+class Output:
+    """One translation of a line."""
 
     text: str
     """One line, without its end."""
-    hypothesis: Hypothesis | None
-    """What the search found; None for an empty line, which nobody asked the model about."""
+    hypothesis: Hypothesis
+    """What the search found."""
+
+
+@dataclass(frozen=True)
+class Translated:
+    """What became of one line."""
+
+    source: str
+    """As the tokeniser saw it."""
+    outputs: tuple[Output, ...]
+    """The best first; none for an empty line, which nobody asked the model about."""
+
+    @property
+    def text(self) -> str:
+        """The best of them."""
+        return self.outputs[0].text if self.outputs else ""
 
 
 @dataclass(frozen=True)
@@ -59,6 +74,7 @@ class Translation(OpenTask):
     """-log p of each token of the target, summed; batches are those of data/parallel.py."""
 
     Data = Pairs
+    usage = "regard translate {run} < source.txt > target.txt"
 
     data: Pairs
     folder: Path
@@ -156,6 +172,11 @@ class Translation(OpenTask):
         """What exactly each score is."""
         return {name: signature(name, lowercase=self.data.lowercase) for name in self.data.scores}
 
+    def notes(self) -> list[str]:
+        """The signature of each score, and what of the training pairs was not learnt from."""
+        said = [f"{name}: {signature}" for name, signature in self.signatures().items()]
+        return [*said, f"training pairs: {self.kept}"]
+
     def outputs(self, model: nn.Module, split: Split) -> Outputs:
         """A whole split, translated; references are as they stand in the file."""
         pairs = list(texts_of(self.data, self.folder, split))
@@ -175,18 +196,25 @@ class Translation(OpenTask):
         )
 
     def translate(
-        self, model: nn.Module, lines: Iterable[str], *, name: str = "input"
+        self,
+        model: nn.Module,
+        lines: Iterable[str],
+        *,
+        name: str = "input",
+        first: int = 1,
+        beam: Beam | None = None,
     ) -> list[Translated]:
         """Each line translated, in their order; an empty line stays one.
 
-        `name` is what warnings call the lines: a file.
+        `name` is what warnings call the lines, a file say, and `first` the number of its first;
+        `beam` may be another search than the recipe's.
         """
         if not isinstance(model, Stepper):
             raise UserError(f"a {type(model).__name__} cannot translate: it has no start and step")
         texts = [readable(line, self.data) for line in lines]
         places = [place for place, text in enumerate(texts) if text.strip()]
         asked, _ = encoded([(texts[place], "") for place in places], self.numbering, whole=True)
-        lengths = self._cut_lengths(asked, places, name)
+        lengths = self._cut_lengths(asked, [first + place for place in places], name)
         device = next(model.parameters()).device
 
         def read(numbers: Sequence[int]) -> Batch:
@@ -194,14 +222,16 @@ class Translation(OpenTask):
             batch = cut(batch, torch.tensor([lengths[each] for each in numbers]), self.numbering)
             return {key: rows.to(device) for key, rows in batch.items()}
 
-        beam, at_once = self.beam, self.data.evaluate_batch * self.data.search.width
+        beam = beam or self.beam
+        at_once = self.data.evaluate_batch * beam.width
         with resting(model):
             found = decode(model, read, lengths, beam, at_once=at_once) if places else []
-        best = {place: each[0] for place, each in zip(places, found, strict=True)}
+        best = dict(zip(places, found, strict=True))
         return [
-            Translated("", None)
-            if place not in best
-            else Translated(self.spelled(best[place].tokens, text), best[place])
+            Translated(
+                text,
+                tuple(Output(self.spelled(h.tokens, text), h) for h in best.get(place, ())),
+            )
             for place, text in enumerate(texts)
         ]
 
@@ -221,7 +251,7 @@ class Translation(OpenTask):
             if length - 1 > most:
                 log.warning(
                     "%s:%d: %d tokens are more than max_length=%d; the rest is not translated",
-                    *(name, place + 1, length - 1, most),
+                    *(name, place, length - 1, most),
                 )
         return [min(length, most + 1) for length in lengths]
 

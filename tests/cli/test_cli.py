@@ -5,57 +5,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from regard.cli import main
+from tests.cli.command import Regard
 from tests.recipes.test_recipes import SMALL
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command left."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Regard = Callable[..., Done]
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a text and a recipe, in which the commands run."""
-    (tmp_path / "text.txt").write_text("to be or not to be that is the question\n" * 60)
-    (tmp_path / "small.toml").write_text(SMALL)
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("REGARD_DATA", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
-def regard(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Regard:
-    """Run a command in this process: `regard("train", "small.toml")`."""
-
-    def run(*words: str, text: str = "") -> Done:
-        monkeypatch.setattr(sys, "argv", ["regard", *words])
-        monkeypatch.setattr(sys, "stdin", StringIO(text))
-        with pytest.raises(SystemExit) as left:
-            main()
-        out, err = capsys.readouterr()
-        return Done(int(left.value.code or 0), out, err)
-
-    return run
 
 
 def test_help_names_every_verb_and_needs_no_torch(regard: Regard, place: Path) -> None:

@@ -1,0 +1,97 @@
+"""regard translate: lines of text through a trained translator."""
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Device, Heads, Run, Site
+
+if TYPE_CHECKING:
+    from regard.decode.beam import Beam
+    from regard.tasks.translate import Translation
+    from regard.translator import Seen
+
+
+def translate(
+    run: Run,
+    beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy.")] = None,
+    nbest: Annotated[int, typer.Option(help="So many translations of each line.")] = 1,
+    length_penalty: Annotated[str | None, typer.Option(help="none, gnmt or average.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
+    min_length: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
+    max_length: Annotated[int | None, typer.Option(help="The most tokens.")] = None,
+    no_repeat: Annotated[int, typer.Option(help="No n-gram of this size twice; 0 is off.")] = 0,
+    groups: Annotated[int, typer.Option(help="Groups of a diverse beam search.")] = 1,
+    diversity: Annotated[float, typer.Option(help="How different the groups are.")] = 0.0,
+    scores: Annotated[bool, typer.Option("--scores", help="Add the score of each.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="Add word alignments, 0-0 1-2, by attention.")
+    ] = False,
+    site: Site = None,
+    heads: Heads = None,
+    chunk: Annotated[int, typer.Option(help="Lines held at a time; 1 answers at once.")] = 1024,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a translation.")] = False,
+    device: Device = "auto",
+) -> None:
+    """Translate stdin line by line to stdout; scores and alignments are columns behind tabs."""
+    from dataclasses import replace
+
+    from regard.core.device import steady_allocation
+    from regard.core.errors import UserError
+    from regard.run import load
+    from regard.tasks.translate import Translation
+    from regard.translator import Looking, translations
+
+    opened = load(run, device)
+    task = opened.task
+    if not isinstance(task, Translation):
+        raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")
+    usual = task.beam
+    chosen = replace(
+        usual,
+        width=max(nbest, usual.width) if beam is None else beam,
+        n_best=nbest,
+        length_penalty=usual.length_penalty if length_penalty is None else length_penalty,
+        alpha=usual.alpha if alpha is None else alpha,
+        min_length=min_length,
+        max_length=usual.max_length if max_length is None else max_length,
+        no_repeat=no_repeat,
+        groups=groups,
+        diversity=diversity,
+    )
+    looking = Looking(site, tuple(heads) if heads else None) if alignments else None
+    steady_allocation()
+    lines = (line.rstrip("\n") for line in sys.stdin)
+    every = translations(
+        task, opened.model, lines, beam=chosen, looking=looking, chunk=chunk, name="stdin"
+    )
+    for number, line in enumerate(every):
+        for row in written(task, number, line, chosen, scores, as_json):
+            typer.echo(row)
+        sys.stdout.flush()
+
+
+def written(
+    task: "Translation", number: int, line: "Seen", beam: "Beam", scores: bool, as_json: bool
+) -> Iterator[str]:
+    """The rows of one line: one for each translation, or an empty one for an empty line."""
+    from regard.translator import alignment
+
+    outputs = line.translated.outputs
+    if not outputs:
+        row: dict[str, object] = {"line": number, "text": ""}
+        yield json.dumps(row, ensure_ascii=False) if as_json else ""
+    for place, output in enumerate(outputs):
+        row = {"line": number, "text": output.text}
+        if scores or as_json:
+            row["score"] = round(output.hypothesis.score, 6)
+        if line.looks:
+            row["alignment"] = alignment(task, line, place)
+        if as_json:
+            yield json.dumps(row, ensure_ascii=False)
+        else:
+            shown = row.values() if beam.n_best > 1 else list(row.values())[1:]
+            yield "\t".join(str(each) for each in shown)

@@ -1,0 +1,148 @@
+"""Lines in, lines out, in their order, and where the model looked while it wrote.
+
+A chunk of lines is held at a time. To know where a hypothesis looked, attention is recorded during
+the search and followed back along the rows that the hypothesis descends from.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.attention import record
+from regard.attention.tape import sites_of
+from regard.core.errors import UserError
+from regard.decode.beam import Beam
+from regard.decode.hypothesis import Hypothesis
+from regard.look import Payload, ancestry
+from regard.tasks.align import hard, merged, pharaoh, words_of
+from regard.tasks.translate import Output, Translated, Translation
+
+TO_THE_SOURCE = ("cross", "alignment")
+"""The kinds of attention that look from a target at its source."""
+
+
+@dataclass(frozen=True)
+class Looking:
+    """Whose looks are wanted: sites by a glob, and heads by number; all if nothing is said."""
+
+    sites: str | None = None
+    heads: tuple[int, ...] | None = None
+
+    def names(self, model: nn.Module) -> str | list[str]:
+        """The sites to listen to."""
+        if self.sites is not None:
+            return self.sites
+        names = [name for name, site in sites_of(model).items() if site.kind in TO_THE_SOURCE]
+        if not names:
+            raise UserError(f"{type(model).__name__} has no attention to its source")
+        return names
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A line translated, and where the model looked for each output: heads of each site."""
+
+    translated: Translated
+    looks: tuple[dict[str, Float[Tensor, "N T S"]], ...] = ()
+    """For each output by site; as many rows as tokens and one for the end. Empty if not asked."""
+
+
+def translations(
+    task: Translation,
+    model: nn.Module,
+    lines: Iterable[str],
+    *,
+    beam: Beam | None = None,
+    looking: Looking | None = None,
+    chunk: int = 1024,
+    name: str = "input",
+) -> Iterator[Seen]:
+    """Each line translated, in their order, of which no more than a chunk are held."""
+    beam, remaining, first = beam or task.beam, iter(lines), 1
+    while some := list(islice(remaining, chunk)):
+        if looking is None:
+            done = task.translate(model, some, name=name, first=first, beam=beam)
+            yield from (Seen(each) for each in done)
+        else:
+            yield from seen(task, model, some, beam, looking)
+        first += len(some)
+
+
+def seen(
+    task: Translation, model: nn.Module, lines: Sequence[str], beam: Beam, looking: Looking
+) -> list[Seen]:
+    """The same, one batch after another, so that what is recorded is that of one search."""
+    found: dict[int, Seen] = {}
+    order = sorted(range(len(lines)), key=lambda place: len(lines[place]))
+    together = task.data.evaluate_batch
+    for begin in range(0, len(order), together):
+        places = order[begin : begin + together]
+        some = [lines[place] for place in places]
+        if not any(line.strip() for line in some):
+            done = [Seen(each) for each in task.translate(model, some, beam=beam)]
+        else:
+            with record(model, looking.names(model), heads=looking.heads) as tape:
+                translated = task.translate(model, some, beam=beam)
+            steps = {site: [call.weights for call in tape[site]] for site in tape.sites}
+            done = [Seen(each, followed(each, steps, beam.width)) for each in translated]
+        found.update(zip(places, done, strict=True))
+    return [found[place] for place in range(len(lines))]
+
+
+def followed(
+    translated: Translated, steps: dict[str, list[Tensor]], beams: int
+) -> tuple[dict[str, Tensor], ...]:
+    """For each output, the weights of every site along the rows that it descends from."""
+    return tuple(
+        {site: ancestry(each, output.hypothesis.rows, beams=beams) for site, each in steps.items()}
+        for output in translated.outputs
+    )
+
+
+def alignment(task: Translation, line: Seen, number: int = 0) -> str:
+    """Hard word alignment of an output in Pharaoh format, by the mean of all sites and heads."""
+    output = line.translated.outputs[number]
+    mean = torch.cat(list(line.looks[number].values())).mean(0)  # [T,S]
+    source = words_of(task.numbering.source, line.translated.source)
+    target = target_words(task, output.hypothesis)
+    columns = source[: mean.shape[1]]
+    return pharaoh(hard(merged(mean, columns, target)))
+
+
+def target_words(task: Translation, hypothesis: Hypothesis) -> list[int | None]:
+    """For each token of an output the number of its word: where blanks are, a word begins."""
+    numbers: list[int | None] = []
+    written, count = "", 0
+    for place in range(len(hypothesis.tokens)):
+        before = written
+        written = task.spelled(hypothesis.tokens[: place + 1], "")
+        new = written[len(before) :]
+        count += bool(new.strip()) and (
+            not before.strip() or before[-1:].isspace() or new[0].isspace()
+        )
+        numbers.append(count - 1 if new.strip() and count else None)
+    return numbers
+
+
+def payloads(task: Translation, line: Seen, number: int = 0) -> tuple[Payload, ...]:
+    """What a picture of an output is drawn from: one payload for each site."""
+    output: Output = line.translated.outputs[number]
+    keys = source_labels(task, line.translated.source)
+    queries = [task.spelled([token], line.translated.source) for token in output.hypothesis.tokens]
+    return tuple(
+        Payload.of(weights, [*queries, END], keys[: weights.shape[2]], site=site, kind="cross")
+        for site, weights in line.looks[number].items()
+    )
+
+
+END = "<eos>"
+"""How the end of a sentence is shown."""
+
+
+def source_labels(task: Translation, text: str) -> list[str]:
+    """The tokens of a source as they stand in its text, and the end."""
+    return [*(text[begin:end] for begin, end in task.numbering.source.offsets(text)), END]

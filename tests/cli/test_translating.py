@@ -1,0 +1,174 @@
+"""Translating and looking from the command line, with a translator trained for a moment."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard.attention import record
+from regard.recipe import parsed
+from regard.run import Run, create, load
+from regard.seen import seen
+from regard.tasks.translate import Translation
+from regard.translator import Looking, alignment, payloads, target_words, translations
+from tests.cli.command import Regard
+
+TINY = """
+task = "translate"
+[about]
+title = "Tiny dates"
+paper = "nobody"
+minutes = 0.1
+[data]
+generate = { name = "dates", train = 300, validation = 20, test = 20 }
+tokeniser = "char"
+batch = 32
+scores = ["exact", "bleu"]
+search = { width = 3, max_length = 14, max_per_source = 0.0 }
+[model]
+kind = "%s"
+width = 16
+%s
+[train]
+updates = 3
+optimiser = { name = "adam", lr = 1e-3 }
+"""
+KINDS = {
+    "bahdanau": "hidden = 20",
+    "transformer": "heads = 2\nhidden = 32\nencoder_layers = 1\ndecoder_layers = 2",
+    "encoder_decoder": "",
+}
+LINES = ["3 mai 1998", "", "12 July 2026", "   ", "den 4. August 2001", "$x_{\t<b>", "日"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """A run of each kind."""
+    folder, made = tmp_path_factory.mktemp("runs"), {}
+    for kind, rest in KINDS.items():
+        run = create(parsed(TINY % (kind, rest), kind), folder / kind, folder, "cpu")
+        run.train()
+        made[kind] = load(folder / kind, "cpu")
+    return made
+
+
+def looked(run: Run, lines: list[str], width: int) -> list[tuple[str, dict[str, torch.Tensor]]]:
+    task = run.task
+    assert isinstance(task, Translation)
+    beam = task.beam.__class__(**{**vars(task.beam), "width": width})
+    every = translations(task, run.model, lines, beam=beam, looking=Looking())
+    return [(each.translated.text, each.looks[0] if each.looks else {}) for each in every]
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "transformer"])
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_looks_of_a_translation_are_those_of_writing_it_alone(
+    kind: str, width: int, runs: dict[str, Run]
+) -> None:
+    """The beam that won is followed through its ancestry: forced through the model again, it looks
+    where the search said it looked."""
+    run, task = runs[kind], runs[kind].task
+    assert isinstance(task, Translation)
+    for line, (_, looks) in zip(LINES, looked(run, LINES, width), strict=True):
+        if not line.strip():
+            assert not looks
+            continue
+        (again,) = translations(task, run.model, [line], beam=None, looking=None)
+        source = task.numbering.source.encode(again.translated.source)
+        beam = task.beam.__class__(**{**vars(task.beam), "width": width})
+        (alone,) = task.translate(run.model, [line], beam=beam)
+        said = alone.outputs[0].hypothesis.tokens
+        batch = {
+            "source": torch.tensor([[*source, 3]]),
+            "source_lengths": torch.tensor([len(source) + 1]),
+            "tokens": torch.tensor([[2, *said]]),
+        }
+        with torch.no_grad(), record(run.model, list(looks)) as tape:
+            run.model(batch)
+        for site, weights in looks.items():
+            want = tape.join(site)[0]
+            torch.testing.assert_close(weights[..., : want.shape[2]], want, atol=1e-5, rtol=0)
+            assert weights[..., want.shape[2] :].abs().sum() == 0
+
+
+def test_lines_keep_their_order_whatever_the_chunk(regard: Regard, runs: dict[str, Run]) -> None:
+    folder, text = str(runs["bahdanau"].folder), "".join(f"{line}\n" for line in LINES)
+    whole = regard("translate", folder, text=text)
+    assert whole.returncode == 0
+    assert whole.stdout.count("\n") == len(LINES)
+    rows = whole.stdout.split("\n")
+    assert [not row for row in rows[:-1]] == [not line.strip() for line in LINES]
+    assert regard("translate", folder, "--chunk", "1", text=text).stdout == whole.stdout
+    aligned = regard("translate", folder, "--alignments", "--scores", text=text).stdout.split("\n")
+    assert [row.split("\t")[0] for row in aligned] == rows
+    assert all(len(row.split("\t")) == 3 for row in aligned if row)
+
+
+def test_n_best_and_json(regard: Regard, runs: dict[str, Run]) -> None:
+    folder = str(runs["bahdanau"].folder)
+    shown = regard("translate", folder, "--nbest", "3", "--json", text="3 mai 1998\n\n")
+    held = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [each["line"] for each in held] == [0, 0, 0, 1]
+    assert held[3] == {"line": 1, "text": ""}
+    scores = [each["score"] for each in held[:3]]
+    assert scores == sorted(scores, reverse=True)
+    table = regard("translate", folder, "--nbest", "2", "--scores", text="3 mai 1998\n")
+    assert [row.split("\t")[0] for row in table.stdout.splitlines()] == ["0", "0"]
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "transformer"])
+@pytest.mark.parametrize("form", ["png", "svg", "html"])
+def test_look_draws(kind: str, form: str, regard: Regard, runs: dict[str, Run]) -> None:
+    hostile = "3 mai <script>alert(1)</script> $x$"
+    done = regard("look", str(runs[kind].folder), hostile, "-o", f"seen.{form}")
+    assert done.returncode == 0, done.stderr
+    held = Path(f"seen.{form}").read_bytes()
+    assert len(held) > 3000
+    assert b"<script" not in held
+    assert (b"&lt;script&gt;" in held) == (form == "html")
+
+
+def test_what_is_looked_at_has_the_letters_and_the_numbers(runs: dict[str, Run]) -> None:
+    run = runs["bahdanau"]
+    (payload,) = seen(run, "3 mai", Looking())
+    assert payload.keys == (*"3 mai", "<eos>")
+    assert payload.queries[-1] == "<eos>"
+    assert payload.weights.shape == (1, len(payload.queries), 6)
+    np.testing.assert_allclose(payload.weights.sum(2), 1, atol=1e-5)
+    grid = seen(runs["transformer"], "3 mai", Looking())
+    assert [each.site for each in grid] == ["decoder.0.cross", "decoder.1.cross"]
+    assert all(each.weights.shape[0] == 2 for each in grid)
+    assert [len(each.weights) for each in seen(runs["transformer"], "3 mai", Looking(heads=(1,)))]
+
+
+def test_words_of_an_output_are_counted_by_their_blanks(runs: dict[str, Run]) -> None:
+    task = runs["bahdanau"].task
+    assert isinstance(task, Translation)
+    target = task.numbering.target
+    (line,) = translations(task, runs["bahdanau"].model, ["3 mai"], looking=Looking())
+    said = line.translated.outputs[0]
+    hypothesis = said.hypothesis.__class__(target.encode("19-0"), 0.0, 0.0, [0] * 5)
+    assert target_words(task, hypothesis) == [0, 0, 0, 0]
+    assert all("-" in part for part in alignment(task, line).split())
+    assert payloads(task, line)[0].weights.shape[2] == 6
+
+
+def test_what_cannot_be_done_is_said(regard: Regard, runs: dict[str, Run]) -> None:
+    blind = str(runs["encoder_decoder"].folder)
+    no = regard("translate", blind, "--alignments", text="3 mai\n")
+    assert (no.returncode, "no attention" in no.stderr) == (2, True)
+    assert regard("translate", blind, text="3 mai\n").returncode == 0
+    folder = str(runs["bahdanau"].folder)
+    assert "nothing to look at" in regard("look", folder, "  ").stderr
+    assert "did you mean" in regard("look", folder, "3 mai", "--site", "atend").stderr
+    assert "must end in one of" in regard("look", folder, "3 mai", "-o", "a.gif").stderr
+    assert "does not go on" in regard("generate", folder, "--prompt", "3").stderr
+    assert "n_best=5" in regard("translate", folder, "--nbest", "5", "--beam", "2").stderr
+
+
+def test_the_card_says_how_scores_were_computed(runs: dict[str, Run]) -> None:
+    card = (runs["bahdanau"].folder / "README.md").read_text()
+    assert "bleu: nrefs:1|" in card
+    assert "300 pairs kept" in card
