@@ -3,6 +3,8 @@
 p(w) = share · p_words(w) + Σ pointed, summed over all keys that hold w. Sums are taken in log
 space, and a word that no key holds adds nothing there: -∞, not the logarithm of a rounding error.
 
+Keys may hold words beyond the vocabulary of the output layer, which `Extended` makes room for.
+
 >>> import torch
 >>> from regard.layers.output import Vocabulary
 >>> words = Vocabulary(torch.zeros(1, 1, 4), torch.zeros(8, 4))             # 1/8 for each of 8
@@ -20,7 +22,32 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import copied
-from regard.layers.output import IGNORED, Prediction
+from regard.layers.output import IGNORED, Prediction, Vocabulary
+
+
+@dataclass(frozen=True)
+class Extended(Prediction):
+    """An output layer, and after its vocabulary some words that it cannot say."""
+
+    words: Vocabulary
+    extra: int
+    """How many it cannot say."""
+
+    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """That of the output layer; infinite if there is any other target."""
+        beyond = targets >= len(self.words.weight)
+        said = self.words.surprise(torch.where(beyond, IGNORED, targets), smoothing=smoothing)
+        return torch.where(beyond.any(), torch.inf, said)
+
+    def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """That of the output layer; -∞ for what it cannot say."""
+        beyond = targets >= len(self.words.weight)
+        said = self.words.log_probability(torch.where(beyond, IGNORED, targets))
+        return torch.where(beyond, -torch.inf, said)
+
+    def logits(self) -> Float[Tensor, "B T V"]:
+        """Those of the output layer, and -∞ for the others."""
+        return F.pad(self.words.logits(), (0, self.extra), value=-torch.inf)
 
 
 @dataclass(frozen=True)
@@ -37,16 +64,18 @@ class PointerMixture(Prediction):
     """The token that each key holds."""
 
     def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
-        """-log p; only smoothing, which speaks of every word, needs the table of all words."""
+        """-log p; only smoothing, which speaks of every word, needs the table of all words.
+
+        It is spread over the words that can be said at all.
+        """
+        right = self.log_probability(targets)
         if smoothing == 0.0:
-            return -self.log_probability(targets).sum()
-        return F.cross_entropy(
-            self.logits().flatten(0, 1),
-            targets.flatten(),
-            reduction="sum",
-            ignore_index=IGNORED,
-            label_smoothing=smoothing,
-        )
+            return -right.sum()
+        every = self.logits()
+        possible = every > -torch.inf
+        spread = torch.where(possible, every, 0.0).sum(2) / possible.sum(2)  # [B,T]
+        spread = torch.where(targets == IGNORED, 0.0, spread)
+        return -((1 - smoothing) * right + smoothing * spread).sum()
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """The weights of the keys that hold the target, and the output layer's part."""
@@ -59,7 +88,11 @@ class PointerMixture(Prediction):
         """Log p of every word."""
         words = self.words.logits().log_softmax(2)  # [B,T,V]
         total = copied(self.pointed.unsqueeze(1), self.held.unsqueeze(1), words.shape[2]).squeeze(1)
-        return torch.logaddexp(log_or_none(self.share).unsqueeze(2) + words, log_or_none(total))
+        said, pointed = log_or_none(self.share).unsqueeze(2) + words, log_or_none(total)
+        # Where neither says a word, there is no slope either; the sum of two -∞ would have NaN.
+        never = (said == -torch.inf) & (pointed == -torch.inf)
+        some = torch.logaddexp(said.masked_fill(never, 0.0), pointed.masked_fill(never, 0.0))
+        return some.masked_fill(never, -torch.inf)
 
 
 def log_or_none(mass: Tensor) -> Tensor:

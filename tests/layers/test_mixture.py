@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.layers.mixture import PointerMixture
+from regard.layers.mixture import Extended, PointerMixture
 from regard.layers.output import Vocabulary
 
 B, T, K, V, D = 2, 3, 4, 7, 5
@@ -115,3 +115,56 @@ def test_the_output_layer_agrees_with_torch(few: int, monkeypatch: pytest.Monkey
     want = nn.functional.cross_entropy(flat, targets.flatten(), reduction="none").view(B, T)
     torch.testing.assert_close(words.log_probability(targets), -want)
     assert exp(words.log_probability(targets)[1, 1].item()) == 1.0
+
+
+BEYOND = torch.tensor([[1, V, 1, V + 1], [0, 0, 3, V]])
+"""Two words beyond the vocabulary in the first row, one in the second."""
+
+
+def test_words_beyond_the_vocabulary_can_only_be_pointed_at() -> None:
+    words, (share, pointed) = vocabulary(), parts(torch.randn(B, T, K + 1).double())
+    mixture = PointerMixture(Extended(words, 2), share, pointed, BEYOND)
+    logits = mixture.logits()
+    assert logits.shape == (B, T, V + 2)
+    torch.testing.assert_close(logits.exp().sum(2), torch.ones(B, T).double())
+    torch.testing.assert_close(logits[0, :, V:].exp(), pointed[0][:, [1, 3]])
+    assert (logits[1, :, V + 1] == -torch.inf).all(), "another row's word"
+    for w in range(V + 2):
+        each = mixture.log_probability(torch.full((B, T), w))
+        torch.testing.assert_close(each, logits[..., w])
+
+
+def test_an_output_layer_never_says_what_is_beyond_its_vocabulary() -> None:
+    words = vocabulary()
+    extended = Extended(words, 3)
+    within, beyond = torch.randint(V, (B, T)), torch.full((B, T), V + 2)
+    torch.testing.assert_close(extended.log_probability(within), words.log_probability(within))
+    assert (extended.log_probability(beyond) == -torch.inf).all()
+    for smoothing in (0.0, 0.1):
+        want = words.surprise(within, smoothing=smoothing)
+        torch.testing.assert_close(extended.surprise(within, smoothing=smoothing), want)
+        assert extended.surprise(beyond, smoothing=smoothing) == torch.inf
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_smoothing_leaves_out_what_nobody_can_say(smoothing: float) -> None:
+    """And the gradient is exact there too."""
+    words, targets = vocabulary(), torch.tensor([[1, V + 1, 6], [V, -100, 3]])
+
+    def loss(scores: Tensor, states: Tensor) -> Tensor:
+        said = Extended(Vocabulary(states, words.weight, words.bias), 2)
+        return PointerMixture(said, *parts(scores), BEYOND).surprise(targets, smoothing=smoothing)
+
+    scores = torch.randn(B, T, K + 1).double().requires_grad_()
+    states = words.states.requires_grad_()
+    assert loss(scores, states).isfinite()
+    assert torch.autograd.gradcheck(loss, (scores, states))
+    logits = PointerMixture(Extended(words, 2), *parts(scores), BEYOND).logits()
+    want = 0.0
+    for b in range(B):
+        for t in range(T):
+            if targets[b, t] >= 0:
+                finite = [each.item() for each in logits[b, t] if each.isfinite()]
+                want -= (1 - smoothing) * logits[b, t, targets[b, t]].item()
+                want -= smoothing * sum(finite) / len(finite)
+    assert loss(scores, states).item() == pytest.approx(want)
