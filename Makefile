@@ -1,13 +1,25 @@
-# Two commands on a fresh machine with Python 3.11: `make test` and (with the translation models) `make demo`.
+# Two commands on a fresh machine with Python 3.11: `make demo` and `make test`.
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/installed
 
-.PHONY: help test lint types format bench pictures clean
+DEMO   := runs/dates
+
+.PHONY: help demo test lint types format bench pictures clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: $(STAMP)  ## train a translator of dates in about two minutes, and see where it looks
+	$(BIN)/regard reproduce dates
+	@echo; echo "== regard translate $(DEMO) < docs/dates.txt"
+	@$(BIN)/regard translate $(DEMO) < docs/dates.txt | paste docs/dates.txt -
+	@echo; $(BIN)/regard look $(DEMO) "vendredi 3 mai 1998" -o alignment.png
+	@echo; echo "alignment.png shows which letters each digit was read from. Next, try:"
+	@echo "  echo '7. Mai 2031' | $(BIN)/regard translate $(DEMO) --nbest 3 --scores"
+	@echo "  $(BIN)/regard look $(DEMO) 'Sunday the 12th of July, 2026' -o heat.svg"
+	@echo "  $(BIN)/regard train dates --set model.score=dot --name dates-dot      (all there is: regard zoo)"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +42,7 @@ format: $(STAMP)  ## let ruff mend what it can
 
 bench: $(STAMP)  ## side-by-side measurements; needs a quiet machine and some minutes
 	$(BIN)/python -m bench.attention
+	$(BIN)/python -m bench.lm
 
 pictures: $(STAMP)  ## draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures/draw.py
