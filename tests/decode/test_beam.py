@@ -1,9 +1,6 @@
 """Laws of beam search: what it finds, and that nothing but the sentence decides on it."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -11,46 +8,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.core.protocols import Batch
 from regard.decode import (
     LENGTH_PENALTIES,
     Beam,
-    Greedy,
-    Hypothesis,
-    Likeliest,
-    Request,
-    Row,
-    Search,
-    Stream,
-    Written,
-    collected,
     search,
 )
-from regard.models.gpt import GPT
-from regard.models.rnn_lm import RNNLM
-from tests.decode.fakes import Narrow
 from tests.decode.translators import (
     BOS,
     EOS,
+    NUMBERS,
     Plain,
-    Reading,
     Translator,
     all_targets,
+    beam,
     log_probability,
     sources,
+    tokens_of,
 )
-
-NUMBERS = [3, 14, 15, 9, 2, 6, 5]
-
-
-def beam(**given: int | float | str | bool) -> Beam:
-    """Settings for translators; lengths that do not depend on the source unless they are given."""
-    return Beam(**{"bos": BOS, "eos": EOS, "max_per_source": 0, **given})  # type: ignore[arg-type]
-
-
-def tokens_of(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
-    return [[each.tokens for each in hypotheses] for hypotheses in found]
-
 
 # --- the best there is
 
@@ -235,250 +209,3 @@ def test_batch_mates_and_their_order_do_not_matter(
     for number, hypotheses in zip(some, found, strict=True):
         for here, there in zip(hypotheses, together[number], strict=True):
             assert (here.tokens, here.score) == (there.tokens, pytest.approx(there.score))
-
-
-# --- greedy
-
-
-def models() -> dict[str, Callable[[], GPT | RNNLM]]:
-    wide = RNNLM.Config(cell="lstm", width=12, layers=2, dropout=0.0, spread=2.0)
-    loose = GPT.Config(width=16, heads=2, layers=2, context=40, tied=False)
-    return {
-        "lstm": lambda: RNNLM(wide, 30).eval(),
-        "gpt": lambda: GPT(loose, 30).eval(),
-    }
-
-
-@pytest.fixture(params=models())
-def model(request: pytest.FixtureRequest) -> GPT | RNNLM:
-    torch.manual_seed(3)
-    built = models()[request.param]()
-    with torch.no_grad():  # or every text would be one token repeated
-        for parameter in built.parameters():
-            parameter.mul_(4.0)
-    return built
-
-
-def test_a_beam_of_one_is_greedy(model: GPT | RNNLM) -> None:
-    prompts = torch.randint(2, 30, (12, 4))
-    prompts[:, -1] = BOS
-
-    def written(**stop: set[int]) -> list[Written]:
-        request = Request(policy=Greedy(), max_tokens=15, alternatives=0, **stop)
-        texts = collected(Stream(model, {"tokens": prompts}, prompts, request))
-        return [texts[Row(number)] for number in range(len(prompts))]
-
-    endless = [set(text.tokens) for text in written()]
-    (eos, ending), *_ = Counter(token for text in endless for token in text).most_common()[1:]
-    assert 2 < ending < 12, "a test that could fail"
-    found = search(model, {"tokens": prompts}, beam(width=1, max_length=15, eos=eos))
-    for text, (best,) in zip(written(stop={eos}), found, strict=True):
-        if text.reason == "length":
-            assert best.tokens == text.tokens
-        else:
-            assert [*best.tokens, eos] == text.tokens
-            assert text.log_probabilities is not None
-            assert best.log_probability == pytest.approx(sum(text.log_probabilities), abs=1e-4)
-
-
-def test_the_log_probability_is_that_of_a_whole_pass(model: GPT | RNNLM) -> None:
-    prompts = torch.randint(2, 30, (3, 4))
-    prompts[:, -1] = BOS
-    found = search(model, {"tokens": prompts}, beam(width=5, n_best=5, max_length=9))
-    for prompt, hypotheses in zip(prompts.tolist(), found, strict=True):
-        for each in hypotheses:
-            written = torch.tensor([*each.tokens, EOS])
-            with torch.no_grad():
-                prediction, _ = model(torch.tensor([[*prompt, *each.tokens]]))
-                logs = prediction.logits()[0, 3:].log_softmax(-1)
-            total = float(logs.gather(1, written[:, None]).sum())
-            assert each.log_probability == pytest.approx(total, abs=1e-4)
-
-
-@pytest.mark.parametrize("others", [{}, {"no_repeat": 2, "min_length": 3}])
-def test_greedy_is_what_a_search_of_width_one_finds(others: dict[str, int]) -> None:
-    chosen = beam(width=1, max_length=9, early=True, **others)
-    prefixes = [[2, 3] if number % 2 else [] for number in NUMBERS]
-    given = sources(NUMBERS)
-    short = search(Translator(), given, chosen, prefixes=prefixes)
-    steps = list(Search(Translator(), given, chosen, prefixes=prefixes))
-    long = dict(found for step in steps for found in step)
-    for number, (best,) in enumerate(short):
-        (other,) = long[number]
-        assert best.tokens == other.tokens
-        assert best.score == pytest.approx(other.score, abs=1e-5)
-
-
-def test_greedy_without_scores_writes_the_same() -> None:
-    given = sources(NUMBERS)
-    full = search(Translator(), given, beam(width=1, max_length=9))
-    bare = search(Translator(), given, beam(width=1, max_length=9, scores=False))
-    assert tokens_of(bare) == tokens_of(full)
-    assert all(math.isnan(best.score) and math.isnan(best.log_probability) for (best,) in bare)
-
-
-# --- what is allowed
-
-
-def test_lengths_follow_the_source() -> None:
-    class Endless(Translator):
-        def after(self, source: Tensor, read: Tensor) -> Tensor:
-            return super().after(source, read).index_fill(1, torch.tensor([EOS]), -50.0)
-
-    class Hasty(Translator):
-        def after(self, source: Tensor, read: Tensor) -> Tensor:
-            return super().after(source, read).index_fill(1, torch.tensor([EOS]), 50.0)
-
-    lengths = [1, 2, 5]
-    for width in (1, 3):
-        limits = beam(
-            width=width, min_length=1, min_per_source=0.5, max_length=2, max_per_source=1.5
-        )
-        long, short = (
-            [len(best.tokens) for best, *_ in search(kind(), sources([7, 8, 9], lengths), limits)]
-            for kind in (Endless, Hasty)
-        )
-        assert long == [3, 5, 9]
-        assert short == [2, 2, 4]
-
-
-def test_a_text_is_never_longer_than_the_context() -> None:
-    model, start = Narrow(()), torch.tensor([[5]])
-    for width in (1, 2):
-        chosen = Beam(width=width, bos=5, eos=99, max_per_source=0)
-        ((best, *_),) = search(model, {"tokens": start}, chosen)
-        assert len(best.tokens) == 9, "ten are read, and the first is no part of the text"
-
-
-def test_a_repeated_sequence_never_comes() -> None:
-    for size in (1, 2, 3):
-        for width in (1, 4):
-            chosen = beam(width=width, n_best=width, max_length=12, no_repeat=size, alpha=2)
-            for found in search(Translator(vocabulary=16), sources(NUMBERS), chosen):
-                for each in found:
-                    pieces = zip(*(each.tokens[at:] for at in range(size)), strict=False)
-                    counted = list(pieces)
-                    assert len(counted) == len(set(counted))
-
-
-def test_given_first_tokens_come_first_whatever_the_model_and_the_other_limits_say() -> None:
-    prefixes: list[list[int]] = [[2, 2, 2, 2], [], [4], [0, 3]]
-    for width, extra in ((1, {}), (4, {}), (4, {"groups": 2, "diversity": 3.0})):
-        chosen = beam(width=width, n_best=width, max_length=6, no_repeat=2, **extra)
-        found = search(Translator(), sources(NUMBERS[:4]), chosen, prefixes=prefixes)
-        for prefix, hypotheses in zip(prefixes, found, strict=True):
-            assert all(each.tokens[: len(prefix)] == prefix for each in hypotheses)
-
-
-def test_groups_write_something_else() -> None:
-    class Sure(Translator):
-        """Says the same in every row, so that only the groups can make a difference."""
-
-        def after(self, source: Tensor, read: Tensor) -> Tensor:
-            return torch.tensor([[-9.0, -9.0, 3.0, 2.5, 2.0, 1.5]] * len(read))
-
-    def firsts(**extra: int | float) -> set[int]:
-        chosen = beam(width=4, n_best=4, max_length=3, length_penalty="none", **extra)
-        ((*found,),) = search(Sure(), sources([1]), chosen)
-        return {each.tokens[0] for each in found}
-
-    assert firsts() == {2, 3}
-    assert firsts(groups=4, diversity=9.0) == {2, 3, 4, 5}
-    assert firsts(groups=4, diversity=0.1) == {2}
-
-
-# --- the work that is done
-
-
-@dataclass(frozen=True)
-class Watched(Reading):
-    """Notes which rows were chosen."""
-
-    chosen: list[list[int]] = field(default_factory=list)
-
-    def select(self, rows: Tensor) -> "Watched":
-        self.chosen.append(rows.tolist())
-        return Watched(self.source[rows], self.tokens[rows], self.chosen)
-
-
-@dataclass
-class Scripted(Translator):
-    """Says what each sentence is told to say, and the second best is far behind."""
-
-    lengths: Sequence[int] = ()
-    chosen: list[list[int]] = field(default_factory=list)
-
-    def start(self, source: Batch) -> Watched:
-        reading = super().start(source)
-        return Watched(reading.source, reading.tokens, self.chosen)
-
-    def step(self, tokens: Tensor, state: Reading) -> tuple[Tensor, Reading]:
-        logits, after = super().step(tokens, state)
-        return logits, Watched(after.source, after.tokens, self.chosen)
-
-    def after(self, source: Tensor, read: Tensor) -> Tensor:
-        logits = torch.tensor([0.0, -30.0, 9.0, -20.0]).repeat(len(read), 1)
-        wanted = torch.tensor(self.lengths)[source.long()]
-        logits[read.shape[1] > wanted, EOS] = 40.0
-        return logits
-
-
-def test_rows_are_only_chosen_when_their_order_changes() -> None:
-    model = Scripted(lengths=[6])
-    search(model, sources([0]), beam(width=2, n_best=1, length_penalty="none"))
-    assert model.chosen[0] == [0, 0], "one row becomes two"
-    assert all(rows != [0, 1] for rows in model.chosen)
-    assert len(model.chosen) < len(model.calls) - 1
-
-
-def test_sentences_that_are_done_leave_with_the_rows_in_the_order_of_sentences() -> None:
-    model = Scripted(lengths=[1, 3, 2])
-    found = search(model, sources([0, 1, 2]), beam(width=2, length_penalty="none"))
-    assert [best.tokens for (best,) in found] == [[2], [2, 2, 2], [2, 2]]
-    assert [len(logits) for _, logits in model.calls] == [3, 6, 4, 2]
-
-
-def test_greedy_chooses_rows_only_when_a_quarter_has_ended() -> None:
-    model = Scripted(lengths=[1, 2, 3, 4, 5, 6, 7, 8])
-    steps = [
-        [number for number, _ in step]
-        for step in Likeliest(model, sources(range(8)), beam(width=1, max_length=20))
-    ]
-    assert [len(logits) for _, logits in model.calls] == [8, 8, 8, 6, 6, 4, 3, 2, 1]
-    assert steps == [[], [], [0, 1], [], [2, 3], [4], [5], [6], [7]]
-    assert model.chosen == [[2, 3, 4, 5, 6, 7], [2, 3, 4, 5], [1, 2, 3], [1, 2], [1]]
-
-
-class Rising(Translator):
-    """Ends at once with some chance, or goes on with certainty once it has gone on."""
-
-    def after(self, source: Tensor, read: Tensor) -> Tensor:
-        if read.shape[1] == 1:
-            return torch.tensor([[0.0, 0.6, 0.4, 0.0]] * len(read)).log()
-        if read.shape[1] <= 4:
-            return torch.tensor([[0.0, 0.0, 1.0, 0.0]] * len(read)).log()
-        return torch.tensor([[0.0, 1.0, 0.0, 0.0]] * len(read)).log()
-
-
-def test_the_search_goes_on_exactly_as_long_as_something_better_may_come() -> None:
-    """Of four tokens and chance 0.4, or none and 0.6: the first is better per token."""
-    average = {"length_penalty": "average", "alpha": 1}
-    ((late,),) = search(model := Rising(), sources([1]), beam(width=2, **average))
-    assert late.tokens == [2, 2, 2, 2]
-    assert len(model.calls) == 5
-    ((soon,),) = search(model := Rising(), sources([1]), beam(width=2, length_penalty="none"))
-    assert soon.tokens == []
-    assert len(model.calls) == 1, "what costs more now never costs less"
-    # log 0.4 / 2 > log 0.6, but only if a text of one token and its end is allowed to be so long
-    ((near,),) = search(model := Rising(), sources([1]), beam(width=2, max_length=0, **average))
-    assert near.tokens == []
-    assert len(model.calls) == 1
-
-
-def test_early_ends_when_as_many_as_there_are_beams_have_ended() -> None:
-    for number in NUMBERS:
-        exact, early = Translator(), Translator()
-        best = search(exact, sources([number]), beam(width=3, early=False, alpha=1.5))
-        first = search(early, sources([number]), beam(width=3, early=True, alpha=1.5))
-        assert len(early.calls) <= len(exact.calls)
-        assert first[0][0].score <= best[0][0].score

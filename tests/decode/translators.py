@@ -9,10 +9,23 @@ import torch
 from torch import Tensor
 
 from regard.core.protocols import Batch
-from regard.decode import LENGTH_PENALTIES, Beam
+from regard.decode import LENGTH_PENALTIES, Beam, Hypothesis
 
 BOS, EOS = 0, 1
 Tokens = tuple[int, ...]
+
+
+NUMBERS = [3, 14, 15, 9, 2, 6, 5]
+"""Sentences."""
+
+
+def beam(**given: int | float | str | bool) -> Beam:
+    """Settings for translators; lengths that do not depend on the source unless they are given."""
+    return Beam(**{"bos": BOS, "eos": EOS, "max_per_source": 0, **given})  # type: ignore[arg-type]
+
+
+def tokens_of(found: list[list[Hypothesis]]) -> list[list[list[int]]]:
+    return [[each.tokens for each in hypotheses] for hypotheses in found]
 
 
 def sources(numbers: Sequence[int], lengths: Sequence[int] | None = None) -> Batch:
