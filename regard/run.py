@@ -21,15 +21,19 @@ import regard
 from regard.core.device import pick_device
 from regard.core.errors import UserError, nearest
 from regard.decode import Piece, Request, Sampling
+from regard.look import Payload
 from regard.models import MODELS
 from regard.recipe import Recipe, parsed, shipped
+from regard.seen import seen
 from regard.tasks import TASKS
 from regard.tasks.task import OpenTask, Split
+from regard.tasks.translate import Translation
 from regard.train import durable
 from regard.train.distributed import joined
 from regard.train.evaluate import evaluate
 from regard.train.loop import Result, train
 from regard.train.weights import load_weights
+from regard.translator import Looking
 
 DRAWN = Request(policy=Sampling(), max_tokens=50)
 """What is written if nothing is said: fifty tokens, drawn as the model would have them."""
@@ -103,6 +107,22 @@ class Run:
         if not isinstance(self.task, Writes):
             raise UserError(f"{self.folder}: a run of {self.recipe.task} does not go on from text")
         yield from self.task.write(self.model, prompt, request, stops)
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """The best translation of each line."""
+        if not isinstance(self.task, Translation):
+            raise UserError(f"{self.folder}: a run of {self.recipe.task} does not translate")
+        return [each.text for each in self.task.translate(self.model, lines)]
+
+    def look(
+        self, text: str, sites: str | None = None, heads: Sequence[int] | None = None
+    ) -> tuple[Payload, ...]:
+        """Where the model looks while it reads or translates a text, for regard.look to draw.
+
+        `sites` is a glob of their names in the model; without it, all there are.
+        """
+        looking = Looking(sites, None if heads is None else tuple(heads))
+        return seen(self.recipe.task, self.task, self.model, text, looking)
 
 
 def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Run:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.attention.tape import sites_of
+from regard.attention.tape import matching, sites_of
 from regard.core.errors import UserError
 from regard.decode.beam import Beam
 from regard.decode.hypothesis import Hypothesis
@@ -32,14 +32,13 @@ class Looking:
     sites: str | None = None
     heads: tuple[int, ...] | None = None
 
-    def names(self, model: nn.Module) -> str | list[str]:
-        """The sites to listen to."""
-        if self.sites is not None:
-            return self.sites
-        names = [name for name, site in sites_of(model).items() if site.kind in TO_THE_SOURCE]
-        if not names:
+    def names(self, model: nn.Module) -> list[str]:
+        """The sites to listen to: those that look at the source."""
+        every = sites_of(model)
+        known = {name: site for name, site in every.items() if site.kind in TO_THE_SOURCE}
+        if not known:
             raise UserError(f"{type(model).__name__} has no attention to its source")
-        return names
+        return list(matching("*" if self.sites is None else self.sites, known))
 
 
 @dataclass(frozen=True)

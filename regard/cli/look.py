@@ -19,12 +19,9 @@ def look(
     device: Device = "auto",
 ) -> None:
     """Draw attention: one matrix for one head, else all heads of all layers side by side."""
-    from regard.look.picture import draw
+    from regard.look import draw
     from regard.run import load
-    from regard.seen import seen
-    from regard.translator import Looking
 
-    opened = load(run, device)
-    found = seen(opened, text, Looking(site, tuple(heads) if heads else None))
+    found = load(run, device).look(text, site, heads or None)
     draw(found, output, title=text)
     typer.echo(f"{output}: {', '.join(each.site for each in found)}")

@@ -10,7 +10,6 @@ import torch
 from regard.attention import record
 from regard.recipe import parsed
 from regard.run import Run, create, load
-from regard.seen import seen
 from regard.tasks.translate import Translation
 from regard.translator import Looking, alignment, payloads, target_words, translations
 from tests.cli.command import Regard
@@ -132,15 +131,17 @@ def test_look_draws(kind: str, form: str, regard: Regard, runs: dict[str, Run]) 
 
 def test_what_is_looked_at_has_the_letters_and_the_numbers(runs: dict[str, Run]) -> None:
     run = runs["bahdanau"]
-    (payload,) = seen(run, "3 mai", Looking())
+    (payload,) = run.look("3 mai")
     assert payload.keys == (*"3 mai", "<eos>")
     assert payload.queries[-1] == "<eos>"
     assert payload.weights.shape == (1, len(payload.queries), 6)
     np.testing.assert_allclose(payload.weights.sum(2), 1, atol=1e-5)
-    grid = seen(runs["transformer"], "3 mai", Looking())
+    grid = runs["transformer"].look("3 mai")
     assert [each.site for each in grid] == ["decoder.0.cross", "decoder.1.cross"]
     assert all(each.weights.shape[0] == 2 for each in grid)
-    assert [len(each.weights) for each in seen(runs["transformer"], "3 mai", Looking(heads=(1,)))]
+    one = runs["transformer"].look("3 mai", "decoder.1.*", heads=[1])
+    assert [(each.site, each.weights.shape[0]) for each in one] == [("decoder.1.cross", 1)]
+    np.testing.assert_array_equal(one[0].weights[0], grid[1].weights[1])
 
 
 def test_words_of_an_output_are_counted_by_their_blanks(runs: dict[str, Run]) -> None:
@@ -172,3 +173,8 @@ def test_the_card_says_how_scores_were_computed(runs: dict[str, Run]) -> None:
     card = (runs["bahdanau"].folder / "README.md").read_text()
     assert "bleu: nrefs:1|" in card
     assert "300 pairs kept" in card
+
+
+def test_from_python(runs: dict[str, Run]) -> None:
+    done = runs["bahdanau"].translate(["3 mai 1998", "", "4 mai"])
+    assert [bool(each) for each in done] == [True, False, True]
