@@ -19,7 +19,7 @@ demo: $(STAMP)  ## train a translator of dates in about two minutes, and see whe
 	@echo; echo "alignment.png shows which letters each digit was read from. Next, try:"
 	@echo "  echo '7. Mai 2031' | $(BIN)/regard translate $(DEMO) --nbest 3 --scores"
 	@echo "  $(BIN)/regard look $(DEMO) 'Sunday the 12th of July, 2026' -o heat.svg"
-	@echo "  $(BIN)/regard train dates --set model.score=dot --name dates-dot      (all there is: regard zoo)"
+	@echo "  $(BIN)/regard train dates --set model.score=bilinear --name dates-bilinear      (all there is: regard zoo)"
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

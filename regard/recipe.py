@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import tomli_w
-from pydantic import BaseModel, PositiveFloat
+from pydantic import BaseModel, PositiveFloat, PositiveInt
 
 from regard.core.config import Config, parse
 from regard.core.errors import UserError, choose, unknown
@@ -31,6 +31,8 @@ class About(Config):
     """Who wrote it, when, and what."""
     minutes: PositiveFloat
     """On two CPU cores."""
+    parameters: PositiveInt | None = None
+    """Of the model, with the vocabulary of its data."""
     note: str = ""
     """Departures from the paper."""
 

@@ -1,32 +1,73 @@
-"""regard zoo: every recipe that comes with the package."""
+"""regard zoo: every model, and every recipe that comes with the package."""
 
 import json
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
 
 
 def zoo(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table of the README.")] = False,
 ) -> None:
-    """List every recipe: its model, paper, figure and time."""
+    """List every model: what it is, its recipes, what they reach, their parameters and minutes."""
     from rich.console import Console
     from rich.table import Table
 
+    from regard.models import MODELS
     from regard.recipe import parsed, shipped
 
     recipes = {name: parsed(text, name) for name, text in shipped().items()}
+    unused = [kind for kind in MODELS if kind not in {each.kind for each in recipes.values()}]
     if as_json:
         for name, recipe in recipes.items():
-            figure = recipe.figure.model_dump() if recipe.figure else None
-            about = recipe.about.model_dump()
-            typer.echo(
-                json.dumps({"recipe": name, "model": recipe.kind, **about, "figure": figure})
-            )
+            typer.echo(json.dumps({"recipe": name, **described(recipe)}))
+        for kind in unused:
+            typer.echo(json.dumps({"recipe": None, "model": kind, "paper": headline(kind)}))
         return
-    shown = Table("recipe", "model", "after", "promises", "minutes")
-    for name, recipe in recipes.items():
-        promise = recipe.figure
-        goal = f"{promise.split} {promise.metric} {promise.reach:g}" if promise else ""
-        shown.add_row(name, recipe.kind, recipe.about.paper, goal, f"{recipe.about.minutes:g}")
+    rows = [
+        (recipe.kind, headline(recipe.kind), name, promised(recipe), *size(recipe))
+        for name, recipe in recipes.items()
+    ]
+    rows += [(kind, headline(kind), "", "", "", "") for kind in unused]
+    rows.sort(key=lambda row: (list(MODELS).index(row[0]), row[2]))
+    heads = ("model", "after", "recipe", "to reach", "parameters", "minutes")
+    if markdown:
+        for row in (heads, ("---",) * len(heads), *rows):
+            typer.echo(f"| {' | '.join(row)} |")
+        return
+    shown = Table(*heads)
+    for row in rows:
+        shown.add_row(*row)
     Console().print(shown)
+
+
+def headline(kind: str) -> str:
+    """The first line of a model's file."""
+    from regard.models import MODELS
+
+    text = sys.modules[MODELS[kind].__module__].__doc__ or ""
+    return text.strip().split("\n")[0].rstrip(".")
+
+
+def described(recipe: "Recipe") -> dict[str, object]:
+    """A recipe as an object."""
+    figure = recipe.figure.model_dump() if recipe.figure else None
+    return {"model": recipe.kind, **recipe.about.model_dump(), "figure": figure}
+
+
+def promised(recipe: "Recipe") -> str:
+    """What a recipe promises to reach."""
+    figure = recipe.figure
+    return f"{figure.split} {figure.metric} {figure.reach:g}" if figure else ""
+
+
+def size(recipe: "Recipe") -> tuple[str, str]:
+    """How large it is, and how long it takes."""
+    about = recipe.about
+    count = "" if about.parameters is None else f"{about.parameters:,}"
+    return count, f"{about.minutes:g}"
