@@ -189,8 +189,8 @@ def test_a_bad_recipe_is_named(
 
 
 def test_unknown_recipes_and_missing_files_are_named(tmp_path: Path, as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match="unknown recipe 'ptb-lstn': did you mean 'ptb-lstm'"):
-        read("ptb-lstn")
+    with pytest.raises(UserError, match="unknown recipe 'ptb-elmen': did you mean 'ptb-elman'"):
+        read("ptb-elmen")
     with pytest.raises(UserError, match=r"nowhere\.toml: no such recipe file"):
         read(str(tmp_path / "nowhere.toml"))
     (tmp_path / "texts.txt").write_text("a")
