@@ -12,6 +12,7 @@ from regard.models.hred import HRED
 from regard.models.lstmn import LSTMN
 from regard.models.luong import Luong
 from regard.models.neural_cache import NeuralCache
+from regard.models.online_aligner import OnlineAligner
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.pointer_lm import PointerLM
 from regard.models.rnn_lm import RNNLM
@@ -32,6 +33,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "bahdanau": Bahdanau,
     "hard_attention": HardAttention,
     "luong": Luong,
+    "online_aligner": OnlineAligner,
     "pointer_generator": PointerGenerator,
     "transformer": Transformer,
 }
