@@ -38,7 +38,7 @@ def literal(model: AttentionRNNLM, tokens: Tensor) -> Tensor:
             r = sum(
                 (a * h[i] for a, i in zip(alpha, earlier, strict=True)), torch.zeros(D).double()
             )
-            star = torch.tanh(model.join.weight @ torch.cat((h[t], r)))
+            star = h[t] + model.join.weight @ r
             rows.append(model.rnn.output.weight @ star + model.rnn.bias)
     return torch.stack(rows).view(*tokens.shape, V)
 
