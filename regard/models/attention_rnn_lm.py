@@ -55,6 +55,7 @@ class AttentionRNNLM(Carrying):
         self.by_row = self.attend.sequential or isinstance(self.attend.score, Location)
         self.mask = window(left=config.memory) & ~window(left=0)
         self.join = nn.Linear(config.width, config.width, bias=False)
+        nn.init.zeros_(self.join.weight)  # it begins as the RNN alone, and learns what to add
 
     def forward(
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None

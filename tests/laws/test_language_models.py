@@ -235,6 +235,10 @@ def test_every_field_of_a_config_makes_a_difference(name: str, field: str) -> No
     def outcome(changes: Mapping[str, object]) -> tuple[dict[str, torch.Size], Tensor]:
         torch.manual_seed(1)
         model = made(name, changes).train()
+        torch.manual_seed(2)
+        with torch.no_grad():  # some weights begin at zero, behind which nothing shows
+            for each in model.parameters():
+                each.add_(torch.randn_like(each), alpha=0.1)
         return {key: each.shape for key, each in model.state_dict().items()}, said(model(tokens)[0])
 
     shapes, scores = outcome({})
