@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from regard.decode import (
-    LENGTH_PENALTIES,
-    Beam,
-    search,
-)
+from regard.decode import LENGTH_PENALTIES, Beam, search
 from tests.decode.translators import (
     BOS,
     EOS,

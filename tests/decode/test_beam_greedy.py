@@ -7,27 +7,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from regard.decode import (
-    Greedy,
-    Request,
-    Row,
-    Search,
-    Stream,
-    Written,
-    collected,
-    search,
-)
+from regard.decode import Greedy, Request, Row, Search, Stream, Written, collected, search
 from regard.models.gpt import GPT
 from regard.models.rnn_lm import RNNLM
-from tests.decode.translators import (
-    BOS,
-    EOS,
-    NUMBERS,
-    Translator,
-    beam,
-    sources,
-    tokens_of,
-)
+from tests.decode.translators import BOS, EOS, NUMBERS, Translator, beam, sources, tokens_of
 
 
 def models() -> dict[str, Callable[[], GPT | RNNLM]]:

@@ -3,18 +3,9 @@
 import torch
 from torch import Tensor
 
-from regard.decode import (
-    Beam,
-    search,
-)
+from regard.decode import Beam, search
 from tests.decode.fakes import Narrow
-from tests.decode.translators import (
-    EOS,
-    NUMBERS,
-    Translator,
-    beam,
-    sources,
-)
+from tests.decode.translators import EOS, NUMBERS, Translator, beam, sources
 
 
 def test_lengths_follow_the_source() -> None:

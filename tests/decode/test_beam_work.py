@@ -7,18 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.core.protocols import Batch
-from regard.decode import (
-    Likeliest,
-    search,
-)
-from tests.decode.translators import (
-    EOS,
-    NUMBERS,
-    Reading,
-    Translator,
-    beam,
-    sources,
-)
+from regard.decode import Likeliest, search
+from tests.decode.translators import EOS, NUMBERS, Reading, Translator, beam, sources
 
 
 @dataclass(frozen=True)
