@@ -7,7 +7,6 @@ references as METRICS of compare.py do.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp
@@ -18,6 +17,7 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
+from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss, Stepper
 from regard.data import IGNORE, BucketBatches
 from regard.data.parallel import EncodedPairs, Kept, Numbering, encoded
@@ -224,7 +224,7 @@ class Translation(OpenTask):
 
         beam = beam or self.beam
         at_once = self.data.evaluate_batch * beam.width
-        with resting(model):
+        with evaluating(model):
             found = decode(model, read, lengths, beam, at_once=at_once) if places else []
         best = dict(zip(places, found, strict=True))
         return [
@@ -284,15 +284,3 @@ def flat(text: str) -> str:
     'a b c'
     """
     return " ".join(text.splitlines())
-
-
-@contextmanager
-def resting(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode inside, and as it was afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

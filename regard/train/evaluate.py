@@ -1,13 +1,11 @@
 """Evaluate: a task over all batches in order, without learning."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 
 from regard.core.device import computing_in
 from regard.core.errors import UserError
+from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Batches, Carry, Task
 from regard.train.sums import Sums, sums_of
 
@@ -26,18 +24,6 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, precision: str =
     if not sums.items:
         raise UserError(f"there is nothing to evaluate on: {len(batches)} batches with no items")
     return sums
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode inside; afterwards each module is in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -16,13 +16,14 @@ from torch import nn
 
 from regard.core.device import steady_allocation
 from regard.core.errors import choose
+from regard.core.mode import evaluating
 from regard.core.protocols import Batches, Task
 from regard.train import durable
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoints
 from regard.train.display import Display, Silent, display_for
 from regard.train.distributed import World, joined
-from regard.train.evaluate import device_of, evaluating
+from regard.train.evaluate import device_of
 from regard.train.interrupt import Stop, interruptible
 from regard.train.keep import kept, result
 from regard.train.learner import Learned, Learner
