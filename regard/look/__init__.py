@@ -13,6 +13,6 @@ from regard.look.rollout import rollout
 from regard.look.taped import ancestry, followed, joined, payloads
 
 __all__ = [
-    "Payload", "alignment", "ancestry", "bars_by_length", "curves", "draw", "flow", "followed", "grid",
-    "heat", "joined", "payloads", "positions", "rollout",
+    "Payload", "alignment", "ancestry", "bars_by_length", "curves", "draw", "flow", "followed",
+    "grid", "heat", "joined", "payloads", "positions", "rollout",
 ]  # fmt: skip
