@@ -87,7 +87,7 @@ def _top_of_parts(logs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, NDA
     begins = which * size + beams * rest  # [N,C], counted from the first beam
     sentence = np.arange(sentences)[:, None]
     starts = torch.from_numpy((begins + sentence * (width * vocabulary)).ravel())
-    cut = logs.reshape(-1).unfold(0, size, 1).index_select(0, starts)  # one part of a row for each that was chosen
+    cut = logs.reshape(-1).unfold(0, size, 1).index_select(0, starts)  # a row for each
     of_parts = torch.from_numpy(scores.numpy()[sentence, beams]).unsqueeze(2)  # [N,C,1]
     pool = (cut.view(sentences, count, size) + of_parts).view(sentences, count * size)
     if rest:
