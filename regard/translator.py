@@ -63,42 +63,54 @@ def translations(
     """Each line translated, in their order, of which no more than a chunk are held."""
     beam, remaining, first = beam or task.beam, iter(lines), 1
     while some := list(islice(remaining, chunk)):
+        numbered = list(enumerate(some, start=first))
         if looking is None:
-            done = task.translate(model, some, name=name, first=first, beam=beam)
-            yield from (Seen(each) for each in done)
+            yield from (Seen(each) for each in translated(task, model, numbered, beam, name))
         else:
-            yield from seen(task, model, some, beam, looking)
+            yield from seen(task, model, numbered, beam, looking, name)
         first += len(some)
 
 
+Numbered = Sequence[tuple[int, str]]
+"""Lines with their numbers, by which warnings call them."""
+
+
+def translated(
+    task: Translation, model: nn.Module, lines: Numbered, beam: Beam, name: str
+) -> list[Translated]:
+    """Each line translated."""
+    numbers, texts = [number for number, _ in lines], [text for _, text in lines]
+    return task.translate(model, texts, name=name, numbers=numbers, beam=beam)
+
+
 def seen(
-    task: Translation, model: nn.Module, lines: Sequence[str], beam: Beam, looking: Looking
+    task: Translation, model: nn.Module, lines: Numbered, beam: Beam, looking: Looking, name: str
 ) -> list[Seen]:
     """The same, one batch after another, so that what is recorded is that of one search."""
     found: dict[int, Seen] = {}
-    order = sorted(range(len(lines)), key=lambda place: len(lines[place]))
+    order = sorted(range(len(lines)), key=lambda place: len(lines[place][1]))
     together = task.data.evaluate_batch
     for begin in range(0, len(order), together):
         places = order[begin : begin + together]
         some = [lines[place] for place in places]
-        if not any(line.strip() for line in some):
-            done = [Seen(each) for each in task.translate(model, some, beam=beam)]
+        if not any(text.strip() for _, text in some):
+            done = [Seen(each) for each in translated(task, model, some, beam, name)]
         else:
             with record(model, looking.names(model), heads=looking.heads) as tape:
-                translated = task.translate(model, some, beam=beam)
+                said = translated(task, model, some, beam, name)
             steps = {site: [call.weights for call in tape[site]] for site in tape.sites}
-            done = [Seen(each, followed(each, steps, beam.width)) for each in translated]
+            done = [Seen(each, followed(each, steps, beam.width)) for each in said]
         found.update(zip(places, done, strict=True))
     return [found[place] for place in range(len(lines))]
 
 
 def followed(
-    translated: Translated, steps: dict[str, list[Tensor]], beams: int
+    line: Translated, steps: dict[str, list[Tensor]], beams: int
 ) -> tuple[dict[str, Tensor], ...]:
     """For each output, the weights of every site along the rows that it descends from."""
     return tuple(
         {site: ancestry(each, output.hypothesis.rows, beams=beams) for site, each in steps.items()}
-        for output in translated.outputs
+        for output in line.outputs
     )
 
 
@@ -107,18 +119,18 @@ def alignment(task: Translation, line: Seen, number: int = 0) -> str:
     output = line.translated.outputs[number]
     mean = torch.cat(list(line.looks[number].values())).mean(0)  # [T,S]
     source = words_of(task.numbering.source, line.translated.source)
-    target = target_words(task, output.hypothesis)
+    target = target_words(task, output.hypothesis, line.translated.source)
     columns = source[: mean.shape[1]]
     return pharaoh(hard(merged(mean, columns, target)))
 
 
-def target_words(task: Translation, hypothesis: Hypothesis) -> list[int | None]:
+def target_words(task: Translation, hypothesis: Hypothesis, source: str) -> list[int | None]:
     """For each token of an output the number of its word: where blanks are, a word begins."""
     numbers: list[int | None] = []
     written, count = "", 0
     for place in range(len(hypothesis.tokens)):
         before = written
-        written = task.spelled(hypothesis.tokens[: place + 1], "")
+        written = task.spelled(hypothesis.tokens[: place + 1], source)
         new = written[len(before) :]
         count += bool(new.strip()) and (
             not before.strip() or before[-1:].isspace() or new[0].isspace()

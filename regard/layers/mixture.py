@@ -91,8 +91,9 @@ class PointerMixture(Prediction):
         said, pointed = log_or_none(self.share).unsqueeze(2) + words, log_or_none(total)
         # Where neither says a word, there is no slope either; the sum of two -∞ would have NaN.
         never = (said == -torch.inf) & (pointed == -torch.inf)
-        some = torch.logaddexp(said.masked_fill(never, 0.0), pointed.masked_fill(never, 0.0))
-        return some.masked_fill(never, -torch.inf)
+        zero = said.new_zeros(())
+        some = torch.logaddexp(*(torch.where(never, zero, each) for each in (said, pointed)))
+        return torch.where(never, -torch.inf, some)
 
 
 def log_or_none(mass: Tensor) -> Tensor:

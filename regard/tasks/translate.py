@@ -201,12 +201,12 @@ class Translation(OpenTask):
         lines: Iterable[str],
         *,
         name: str = "input",
-        first: int = 1,
+        numbers: Sequence[int] | None = None,
         beam: Beam | None = None,
     ) -> list[Translated]:
         """Each line translated, in their order; an empty line stays one.
 
-        `name` is what warnings call the lines, a file say, and `first` the number of its first;
+        `name` is what warnings call the lines, a file say, and `numbers` those of the lines in it;
         `beam` may be another search than the recipe's.
         """
         if not isinstance(model, Stepper):
@@ -214,12 +214,13 @@ class Translation(OpenTask):
         texts = [readable(line, self.data) for line in lines]
         places = [place for place, text in enumerate(texts) if text.strip()]
         asked, _ = encoded([(texts[place], "") for place in places], self.numbering, whole=True)
-        lengths = self._cut_lengths(asked, [first + place for place in places], name)
+        called = range(1, len(texts) + 1) if numbers is None else numbers
+        lengths = self._cut_lengths(asked, [called[place] for place in places], name)
         device = next(model.parameters()).device
 
-        def read(numbers: Sequence[int]) -> Batch:
-            batch = asked.gather(torch.tensor(numbers))
-            batch = cut(batch, torch.tensor([lengths[each] for each in numbers]), self.numbering)
+        def read(some: Sequence[int]) -> Batch:
+            batch = asked.gather(torch.tensor(some))
+            batch = cut(batch, torch.tensor([lengths[each] for each in some]), self.numbering)
             return {key: rows.to(device) for key, rows in batch.items()}
 
         beam = beam or self.beam

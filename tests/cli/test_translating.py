@@ -151,7 +151,7 @@ def test_words_of_an_output_are_counted_by_their_blanks(runs: dict[str, Run]) ->
     (line,) = translations(task, runs["bahdanau"].model, ["3 mai"], looking=Looking())
     said = line.translated.outputs[0]
     hypothesis = said.hypothesis.__class__(target.encode("19-0"), 0.0, 0.0, [0] * 5)
-    assert target_words(task, hypothesis) == [0, 0, 0, 0]
+    assert target_words(task, hypothesis, "3 mai") == [0, 0, 0, 0]
     assert all("-" in part for part in alignment(task, line).split())
     assert payloads(task, line)[0].weights.shape[2] == 6
 
@@ -167,6 +167,30 @@ def test_what_cannot_be_done_is_said(regard: Regard, runs: dict[str, Run]) -> No
     assert "must end in one of" in regard("look", folder, "3 mai", "-o", "a.gif").stderr
     assert "does not go on" in regard("generate", folder, "--prompt", "3").stderr
     assert "n_best=5" in regard("translate", folder, "--nbest", "5", "--beam", "2").stderr
+
+
+def test_copied_words_are_aligned_and_cut_lines_are_called_by_their_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        (TINY % ("pointer_generator", "hidden = 20"))
+        .replace('"dates"', '"copy"')
+        .replace("char", "word")
+    )
+    text = text.replace(
+        "[model]", 'copies = true\nmin_frequency = 20\nmax_length = 12\ntoo_long = "cut"\n[model]'
+    )
+    run = create(parsed(text, "copy"), tmp_path / "run", tmp_path, "cpu")
+    task = run.task
+    assert isinstance(task, Translation)
+    lines = ["tell Xavonir", "tell Xavonir " + "that 48213 is ready " * 4, ""]
+    every = list(translations(task, run.model, lines, looking=Looking(), name="in.txt"))
+    assert "in.txt:2: " in caplog.text
+    assert "in.txt:1: " not in caplog.text
+    vocabulary = task.numbering.target.vocabulary
+    said = every[0].translated.outputs[0].hypothesis.__class__([vocabulary, 4], 0.0, 0.0, [0] * 3)
+    assert target_words(task, said, every[0].translated.source) == [0, 1]
+    assert alignment(task, every[0]) is not None
 
 
 def test_the_card_says_how_scores_were_computed(runs: dict[str, Run]) -> None:
