@@ -1,4 +1,4 @@
-"""Text from files, gzip files and stdin, one record at a time, however large the file.
+"""Text from files, packed files (.gz, .xz) and stdin, one record at a time, however large the file.
 
 The rules are the same for every form. Text is UTF-8, strictly; a byte-order mark at the very start
 is skipped. A line ends at `\\n` or `\\r\\n`, and nowhere else. A NUL byte is refused, and so is a
@@ -14,6 +14,7 @@ line longer than `longest` characters. Every error says `file:line:`, and `-` is
 import gzip
 import io
 import json
+import lzma
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -103,7 +104,7 @@ class _Watched(io.RawIOBase):
 
 @contextmanager
 def opened(path: str, watch: Watch | None = None) -> Iterator[Bytes]:
-    """The bytes of a file, unpacked if its name ends in .gz, or of stdin."""
+    """The bytes of a file, unpacked if its name ends in .gz or .xz, or of stdin."""
     if path == STDIN:
         file = sys.stdin.buffer
         yield file if watch is None else io.BufferedReader(_Watched(file, watch))
@@ -112,6 +113,9 @@ def opened(path: str, watch: Watch | None = None) -> Iterator[Bytes]:
         plain = file if watch is None else io.BufferedReader(_Watched(file, watch), 1 << 20)
         if path.endswith(".gz"):
             with gzip.open(plain, "rb") as unpacked:
+                yield io.BufferedReader(unpacked, 1 << 20)
+        elif path.endswith(".xz"):
+            with lzma.open(plain, "rb") as unpacked:
                 yield io.BufferedReader(unpacked, 1 << 20)
         else:
             yield plain
@@ -147,9 +151,10 @@ def lines(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iter
                         f"break it up, or allow more with longest="
                     )
                 yield Record(number, (text,))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as problem:
+        kind = "xz" if path.endswith(".xz") else "gzip"
         raise UserError(
-            f"{name}:{number + 1}: damaged gzip file: {problem}; fetch it again"
+            f"{name}:{number + 1}: damaged {kind} file: {problem}; fetch it again"
         ) from None
     except OSError as problem:
         raise UserError(
@@ -240,14 +245,14 @@ def jsonl(
     for number, (line,) in lines(path, longest, watch):
         if line.strip():
             found = True
-            held = _object(line, f"{name}:{number}")
-            texts = tuple(_text(held, field, f"{name}:{number}") for field in fields)
+            held = object_in(line, f"{name}:{number}")
+            texts = tuple(text_in(held, field, f"{name}:{number}") for field in fields)
             yield Record(number, texts)
     if not found:
         raise UserError(f"{name}: has only blank lines; one JSON object a line was expected")
 
 
-def _object(line: str, where: str) -> dict[str, object]:
+def object_in(line: str, where: str) -> dict[str, object]:
     """The JSON object of a line."""
     try:
         held: object = json.loads(line)
@@ -263,7 +268,7 @@ def _object(line: str, where: str) -> dict[str, object]:
     return held
 
 
-def _text(held: dict[str, object], field: str, where: str) -> str:
+def text_in(held: dict[str, object], field: str, where: str) -> str:
     """The text of a field."""
     if field not in held:
         raise UserError(f"{where}: {unknown('field', field, held)}")
@@ -308,13 +313,22 @@ class Source:
         return FORMS[self.form](self, watch)
 
 
+def unpacked_name(path: str) -> str:
+    """The name of a file without what says that it is packed.
+
+    >>> unpacked_name("reviews.tsv.xz")
+    'reviews.tsv'
+    """
+    return path.removesuffix(".gz").removesuffix(".xz")
+
+
 def form_of(path: str) -> str:
     """The form of a file, told by its name: .tsv, .jsonl, anything else is plain.
 
     >>> form_of("talk.jsonl.gz")
     'jsonl'
     """
-    suffix = Path(path.removesuffix(".gz")).suffix
+    suffix = Path(unpacked_name(path)).suffix
     return {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(suffix, "plain")
 
 
