@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from regard.attention.mask import Mask, described
 from regard.attention.past import START, Past
 from regard.attention.read import Read, WeightedSum
+from regard.attention.score import ProductScore, Score
 from regard.attention.score import ScaledDot as ScaledDot
-from regard.attention.score import Score
 from regard.attention.tape import Call, Heard, Site, edited, heard
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
@@ -67,6 +67,14 @@ class Attend(Site):
     def carries(self) -> bool:
         """Does a step depend on more than the position of the step before? Then use `step`."""
         return self.sequential or self.weigh.carries
+
+    @property
+    def by_content(self) -> bool:
+        """Do the weights depend on queries and keys alone, and not on where they stand?
+
+        True of what a fused kernel can do; others are taken to mind.
+        """
+        return isinstance(self.score, ProductScore) and self.weigh.temperature is not None
 
     def remember(self, key: Float[Tensor, "B H K E"], value: Shaped[Tensor, "B H K W"]) -> Memory:
         """Prepare a source to be looked at; once, however many queries will follow."""

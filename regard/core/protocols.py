@@ -4,7 +4,7 @@
 by having the methods, not by inheriting anything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -76,6 +76,15 @@ class Stepper(Protocol[State]):
 
     def step(self, tokens: Int[Tensor, "B"], state: State) -> tuple[Float[Tensor, "B V"], State]:
         """Logits of the next token after these, and the state after them."""
+        ...
+
+
+@runtime_checkable
+class Joins(Stepper[State], Protocol[State]):
+    """A Stepper that can go on with several texts as one batch, however long each of them is."""
+
+    def join(self, states: Sequence[State]) -> State | None:
+        """One state of all rows, in order, of states after a step; None if it cannot be."""
         ...
 
 

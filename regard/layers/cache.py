@@ -12,11 +12,22 @@ continuations of one prompt and a plain loop all use it alike.
 >>> twice = once.append(token)
 >>> (cache.length, once.length, twice.length)
 (0, 1, 2)
+
+Rows that have seen more or less than one another go on together once they are joined. They end at
+the same position, so that the next one has one place for all; what is empty is before the first.
+
+>>> both = join([once, twice])
+>>> both.length, both.empty.tolist(), both.first.tolist()
+(2, [1, 0], [1, 2])
+>>> both.select(torch.tensor([0])).length
+1
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
@@ -51,10 +62,17 @@ class Cache:
     length: int = 0
     past: Past = START
     """For attention that looks at where it looked before."""
+    empty: Int[Tensor, "B"] | None = None
+    """How many positions of each row are before its first; None where there are none."""
     store: Room | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         positive("room", self.room)
+
+    @property
+    def first(self) -> int | Int[Tensor, "B"]:
+        """Where the next position stands in its own row."""
+        return self.length if self.empty is None else self.length - self.empty
 
     @property
     def memory(self) -> Memory:
@@ -87,6 +105,8 @@ class Cache:
         """The cache of the chosen batch rows, in that order, with a little room to grow."""
         if self.store is None:
             return self
+        if self.empty is not None:
+            return self._select_joined(self.empty.index_select(0, rows), rows)
         old = self.memory
         if torch.is_grad_enabled() and self._needs_gradient():
             chosen = old.select(rows)
@@ -96,6 +116,15 @@ class Cache:
             for source, room in ((old.key, store.key), (old.value, store.value)):
                 torch.index_select(source, 0, rows, out=room.narrow(2, 0, self.length))
         return replace(self, past=self.past.select(rows), store=store)
+
+    def _select_joined(self, empty: Tensor, rows: Tensor) -> "Cache":
+        """The same of rows of several lengths, without the positions that none of them needs."""
+        spare = int(empty.min())
+        length = self.length - spare
+        chosen = self.memory.select(rows)
+        store = Room(chosen.key[:, :, spare:], chosen.value[:, :, spare:], length)
+        left = None if int(empty.max()) == spare else empty - spare
+        return replace(self, length=length, empty=left, store=store)
 
     def _needs_gradient(self) -> bool:
         return self.store is not None and self.store.key.requires_grad
@@ -125,3 +154,26 @@ class Cache:
             return tensor.new_empty(batch, tensor.shape[1], size, tensor.shape[3])
 
         return Room(emptied(like.key), emptied(like.value), self.length)
+
+
+def join(caches: Sequence[Cache]) -> Cache:
+    """The rows of all, in order, as one cache that has the length of the longest.
+
+    For attention that does not mind where keys stand, as what it carried on is not joined. Empty
+    positions are zeros: nobody may look at them, but what weighs nothing must still be a number.
+    """
+    length = max(cache.length for cache in caches)
+    keys, values, empty = [], [], []
+    for cache in caches:
+        missing, old = length - cache.length, cache.memory
+        keys.append(F.pad(old.key, (0, 0, missing, 0)))
+        values.append(F.pad(old.value, (0, 0, missing, 0)))
+        none = torch.zeros(len(old.key), dtype=torch.long, device=old.key.device)
+        empty.append((none if cache.empty is None else cache.empty) + missing)
+    lacking = torch.cat(empty)
+    return Cache(
+        room=max(cache.room for cache in caches),
+        length=length,
+        empty=lacking if lacking.any() else None,
+        store=Room(torch.cat(keys), torch.cat(values), length),
+    )

@@ -78,7 +78,7 @@ class SelfAttention(nn.Module):
         self, x: Float[Tensor, "B T D"], cache: Cache, mask: Mask | None = None
     ) -> tuple[Float[Tensor, "B T D"], Cache]:
         """The next positions, after those in the cache."""
-        query, memory = self._asked(x, cache.length)
+        query, memory = self._asked(x, cache.first)
         past = replace(cache.past, first=cache.length)
         cache = cache.append(memory)
         if not self.attend.carries:
@@ -86,7 +86,7 @@ class SelfAttention(nn.Module):
         read, past = self.attend.step(query, cache.memory, mask, past)
         return self._merged(read), replace(cache, past=past)
 
-    def _asked(self, x: Tensor, first: int) -> tuple[Tensor, Memory]:
+    def _asked(self, x: Tensor, first: int | Tensor) -> tuple[Tensor, Memory]:
         check_width(x, self.width, "the sequence")
         parts = (self.heads, self.key_heads, self.key_heads)
         joined = split_heads(self.project(x), sum(parts))  # [B,H,T,E]

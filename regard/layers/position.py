@@ -1,16 +1,21 @@
 """Where a token stands: sinusoidal, learned, rotary.
 
+The first position of a call stands at `first`: a number, or one for each row of the batch.
+
 >>> import torch
 >>> Sinusoidal(4)(torch.zeros(1, 2, 4))[0, 0].tolist()
 [0.0, 1.0, 0.0, 1.0]
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import sinusoid
 from regard.core.errors import UserError, above_zero, positive
+
+First = int | Int[Tensor, "B"]
+"""Where the first position of a call stands; each row of the batch may have its own."""
 
 
 class Sinusoidal(nn.Module):
@@ -26,9 +31,13 @@ class Sinusoidal(nn.Module):
         positions = torch.arange(positive("longest", longest), dtype=torch.float32)
         self.register_buffer("table", sinusoid(positions, positive("width", width)), False)
 
-    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], first: First = 0) -> Float[Tensor, "B T D"]:
         """The sequence, each position marked; the first one stands at `first`."""
         check_positions(x, self.table.shape[1])
+        if isinstance(first, Tensor):
+            own = own_positions(x, first)  # [B,T]
+            marks: Tensor = sinusoid(own.flatten().float(), x.shape[2]).unflatten(0, own.shape)
+            return x + marks.to(x.dtype)  # [B,T,D]
         last = first + x.shape[1]
         if last <= self.table.shape[0]:
             return x + self.table[first:last]
@@ -45,9 +54,11 @@ class Learned(nn.Module):
             torch.empty(positive("longest", longest), positive("width", width)).normal_(std=0.02)
         )
 
-    def forward(self, x: Float[Tensor, "B T D"], first: int = 0) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], first: First = 0) -> Float[Tensor, "B T D"]:
         """The sequence, each position marked; the first one stands at `first`."""
         check_positions(x, self.table.shape[1])
+        if isinstance(first, Tensor):
+            return x + self.table[own_positions(x, first)]
         last = first + x.shape[1]
         if last > self.table.shape[0]:
             raise UserError(
@@ -82,14 +93,28 @@ class Rotary(nn.Module):
         angles = (positions[:, None] * self.base**-pairs).repeat(1, 2)
         return torch.stack((angles.cos(), angles.sin()), dim=1)
 
-    def forward(self, x: Float[Tensor, "B H T E"], first: int = 0) -> Float[Tensor, "B H T E"]:
+    def forward(self, x: Float[Tensor, "B H T E"], first: First = 0) -> Float[Tensor, "B H T E"]:
         """Each position turned by its angle; the first one stands at `first`."""
+        if isinstance(first, Tensor):
+            turns = self.table[own_positions(x[:, 0], first)].to(x.dtype)  # [B,T,2,E]
+            return self._turned(x, *turns[:, None].unbind(3))  # [B,1,T,E]
         last = first + x.shape[2]
         near = last <= self.table.shape[0]
         turns = self.table[first:last] if near else self._turns(first, last, x.device)
-        cosine, sine = turns.to(x.dtype).unbind(1)  # [T,E]
+        return self._turned(x, *turns.to(x.dtype).unbind(1))  # [T,E]
+
+    def _turned(self, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
         left, right = x.chunk(2, dim=3)
         return x * cosine + torch.cat((-right, left), dim=3) * sine
+
+
+def own_positions(x: Tensor, first: Tensor) -> Tensor:
+    """Where each position stands in its own row, `[B,T]`.
+
+    >>> own_positions(torch.zeros(2, 3, 4), torch.tensor([5, 0])).tolist()
+    [[5, 6, 7], [0, 1, 2]]
+    """
+    return first[:, None] + torch.arange(x.shape[1], device=first.device)
 
 
 def check_positions(x: Tensor, width: int) -> None:

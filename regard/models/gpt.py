@@ -11,19 +11,21 @@ weighing of the tables are a word in the config.
 torch.Size([1, 3, 10])
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from regard.attention import causal
+from regard.attention import Mask, causal, padding
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
 from regard.layers.block import EncoderBlock
-from regard.layers.cache import Cache
+from regard.layers.cache import Cache, join
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import SelfAttention
@@ -41,6 +43,13 @@ class GPTState:
     def length(self) -> int:
         """How many tokens were read."""
         return self.caches[0].length
+
+    def mask(self) -> Mask:
+        """What the tokens of the next call may look at."""
+        empty = self.caches[0].empty
+        if empty is None:
+            return CAUSAL
+        return padding(torch.arange(self.length + 1, device=empty.device) >= empty[:, None])
 
     def select(self, rows: Int[Tensor, "N"]) -> "GPTState":
         """The state of the chosen batch rows, in that order."""
@@ -130,7 +139,7 @@ class GPT(nn.Module):
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
     ) -> tuple[Vocabulary, None]:
         """What follows each token; nothing is handed on."""
-        x = self._entered(tokens, 0)
+        x = self._entered(tokens, 0, 0)
         for layer in self.layers:
             x = layer(x, CAUSAL)
         return self._predicted(x), None
@@ -156,18 +165,28 @@ class GPT(nn.Module):
         x, state = self._read(tokens[:, None], state)
         return self._predicted(x).logits().squeeze(1), state
 
+    def join(self, states: Sequence[GPTState]) -> GPTState | None:
+        """All rows as one batch, however long each is; None if attention minds where keys stand."""
+        for layer in self.layers:
+            assert isinstance(layer, EncoderBlock)
+            if not layer.attention.attend.by_content:
+                return None
+        together = zip(*(state.caches for state in states), strict=True)
+        return GPTState(tuple(join(caches) for caches in together))
+
     def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
-        x, caches = self._entered(tokens, state.length), []
+        mask, caches = state.mask(), []
+        x = self._entered(tokens, state.caches[0].first, state.length)
         for layer, cache in zip(self.layers, state.caches, strict=True):
             assert isinstance(layer, EncoderBlock)
-            x, grown = layer.step(x, cache, CAUSAL)
+            x, grown = layer.step(x, cache, mask)
             caches.append(grown)
         return x, GPTState(tuple(caches))
 
-    def _entered(self, tokens: Tensor, first: int) -> Tensor:
-        if first + tokens.shape[1] > self.config.context:
+    def _entered(self, tokens: Tensor, first: int | Tensor, length: int) -> Tensor:
+        if length + tokens.shape[1] > self.config.context:
             raise UserError(
-                f"{first + tokens.shape[1]} tokens do not fit a context of {self.config.context}"
+                f"{length + tokens.shape[1]} tokens do not fit a context of {self.config.context}"
             )
         x = self.embed(tokens)
         entered: Tensor = self.drop(x if self.position is None else self.position(x, first))

@@ -11,6 +11,7 @@ the output layer (Press & Wolf 2017).
 (torch.Size([1, 3, 10]), ['cell', 'hidden'])
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -124,6 +125,14 @@ class RNNLM(nn.Module):
         if tokens.shape[1] == 1:
             return RecurrentState()
         return self.read(tokens[:, :-1], RecurrentState())[1]
+
+    def join(self, states: Sequence[RecurrentState]) -> RecurrentState | None:
+        """All rows as one batch; None before the first step, when there is nothing to join."""
+        hidden = [state.hidden for state in states if state.hidden is not None]
+        cells = [state.cell for state in states if state.cell is not None]
+        if len(hidden) < len(states):
+            return None
+        return RecurrentState(torch.cat(hidden, 1), torch.cat(cells, 1) if cells else None)
 
     def step(
         self, tokens: Int[Tensor, "B"], state: RecurrentState
