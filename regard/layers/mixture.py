@@ -33,10 +33,13 @@ class Extended(Prediction):
     extra: int
     """How many it cannot say."""
 
-    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+    def surprise(
+        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, never: int | None = None
+    ) -> Float[Tensor, ""]:
         """That of the output layer; infinite if there is any other target."""
         beyond = targets >= len(self.words.weight)
-        said = self.words.surprise(torch.where(beyond, IGNORED, targets), smoothing=smoothing)
+        sayable = torch.where(beyond, IGNORED, targets)
+        said = self.words.surprise(sayable, smoothing=smoothing, never=never)
         return torch.where(beyond.any(), torch.inf, said)
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -63,7 +66,9 @@ class PointerMixture(Prediction):
     held: Int[Tensor, "B K"]
     """The token that each key holds."""
 
-    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+    def surprise(
+        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, never: int | None = None
+    ) -> Float[Tensor, ""]:
         """-log p; only smoothing, which speaks of every word, needs the table of all words.
 
         It is spread over the words that can be said at all.
@@ -73,6 +78,8 @@ class PointerMixture(Prediction):
             return -right.sum()
         every = self.logits()
         possible = every > -torch.inf
+        if never is not None:
+            possible = possible & (torch.arange(every.shape[2], device=every.device) != never)
         spread = torch.where(possible, every, 0.0).sum(2) / possible.sum(2)  # [B,T]
         spread = torch.where(targets == IGNORED, 0.0, spread)
         return -((1 - smoothing) * right + smoothing * spread).sum()

@@ -30,8 +30,14 @@ class Prediction(ABC):
     """What a language model says of the next token, at each position of each sequence."""
 
     @abstractmethod
-    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
-        """-log p of the targets, summed over all that are not `IGNORED`."""
+    def surprise(
+        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, never: int | None = None
+    ) -> Float[Tensor, ""]:
+        """-log p of the targets, summed over all that are not `IGNORED`.
+
+        A part of it, `smoothing`, is the mean over all words; but for the one that is `never` a
+        target, padding say, which would otherwise learn to be a little likely everywhere.
+        """
 
     @abstractmethod
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -50,7 +56,9 @@ class Vocabulary(Prediction):
     weight: Float[Tensor, "V D"]
     bias: Float[Tensor, "V"] | None = None
 
-    def surprise(self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0) -> Float[Tensor, ""]:
+    def surprise(
+        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, never: int | None = None
+    ) -> Float[Tensor, ""]:
         """Projection and cross-entropy in one, a few positions at a time.
 
         A part of the smoothing spreads over all words: -(1-s) log p(y) - s mean log p. That is
@@ -62,10 +70,10 @@ class Vocabulary(Prediction):
             return total
         real = (targets != IGNORED).flatten()
         words = targets.flatten().clamp_min(0)
-        above = F.embedding(words, self.weight) - self.weight.mean(0)
+        above = F.embedding(words, self.weight) - mean_but(self.weight, never)
         gain = (self.states.flatten(0, 1) * above).sum(1)
         if self.bias is not None:
-            gain = gain + self.bias[words] - self.bias.mean()
+            gain = gain + self.bias[words] - mean_but(self.bias, never)
         return total + smoothing * (gain * real).sum()
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
@@ -96,3 +104,13 @@ class Vocabulary(Prediction):
     def logits(self) -> Float[Tensor, "B T V"]:
         """W h + b."""
         return F.linear(self.states, self.weight, self.bias)
+
+
+def mean_but(rows: Float[Tensor, "V ..."], never: int | None) -> Float[Tensor, "..."]:
+    """The mean of all rows but one.
+
+    >>> import torch
+    >>> mean_but(torch.tensor([7.0, 1.0, 3.0]), 0)
+    tensor(2.)
+    """
+    return rows.mean(0) if never is None else (rows.sum(0) - rows[never]) / (len(rows) - 1)

@@ -148,7 +148,8 @@ class Translation(OpenTask):
         prediction, further = model(batch)
         smoothing = self.data.smoothing if model.training else 0.0
         targets = batch["targets"]
-        total = prediction.surprise(targets, smoothing=smoothing)
+        pad = self.numbering.target.pad
+        total = prediction.surprise(targets, smoothing=smoothing, never=pad)
         if further is not None and model.training:
             total = total + further
         return Loss(total=total, items=int((targets != IGNORE).sum()))

@@ -88,6 +88,9 @@ def test_smoothing_pulls_towards_every_word_of_the_mixture() -> None:
     right = each.gather(2, targets.unsqueeze(2)).sum().item()
     want = -(0.9 * right + 0.1 / V * each.sum().item())
     assert mixture.surprise(targets, smoothing=0.1).item() == pytest.approx(want)
+    others = each.sum().item() - each[:, :, 5].sum().item()
+    want = -(0.9 * right + 0.1 / (V - 1) * others)
+    assert mixture.surprise(targets, smoothing=0.1, never=5).item() == pytest.approx(want)
 
 
 def test_mixtures_may_be_mixed_again() -> None:

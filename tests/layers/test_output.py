@@ -42,3 +42,21 @@ def test_surprise_and_its_gradients_are_those_of_the_logits(
 def test_nothing_to_predict_is_no_surprise() -> None:
     words = Vocabulary(torch.randn(1, 3, D), torch.randn(V, D))
     assert words.surprise(torch.full((1, 3), IGNORED), smoothing=0.1) == 0
+
+
+def test_smoothing_gives_nothing_to_a_word_that_is_never_said() -> None:
+    states = torch.randn(B, T, D, dtype=torch.double, requires_grad=True)
+    weight = torch.randn(V, D, dtype=torch.double, requires_grad=True)
+    bias = torch.randn(V, dtype=torch.double, requires_grad=True)
+    targets = torch.randint(1, V, (B, T))
+    targets[1, 20:] = IGNORED
+    words = Vocabulary(states, weight, bias)
+    got = words.surprise(targets, smoothing=0.2, never=0)
+    wanted = torch.full((B, T, V), 0.2 / (V - 1), dtype=torch.double)  # in the words of the loss
+    wanted[:, :, 0] = 0
+    wanted.scatter_add_(2, targets.clamp_min(0)[..., None], torch.full_like(wanted[..., :1], 0.8))
+    wanted[targets == IGNORED] = 0
+    want = -(wanted * words.logits().log_softmax(2)).sum()
+    torch.testing.assert_close(got, want)
+    inputs = [states, weight, bias]
+    torch.testing.assert_close(torch.autograd.grad(got, inputs), torch.autograd.grad(want, inputs))
