@@ -50,6 +50,8 @@ class World:
         for parameter, count in zip(parameters, used, strict=True):
             if count and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+            if parameter.grad is not None and parameter.grad.is_sparse:
+                parameter.grad = parameter.grad.to_dense()
         gradients = [each.grad for each in parameters if each.grad is not None]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(flat)

@@ -1,4 +1,4 @@
-"""Optimise: SGD, Adam, AdamW and Adafactor from settings, and what happens to a gradient before.
+"""Optimise: SGD, Adam, AdamW, Adafactor, Adagrad from settings; what befalls a gradient before.
 
 Weight decay is for matrices: biases, gains of norms and all else of one axis are left alone, and
 embeddings if asked.
@@ -6,15 +6,16 @@ embeddings if asked.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field, PositiveFloat
-from torch import nn, optim
+from torch import Tensor, nn, optim
 from torch.nn.utils import get_total_norm
 
 from regard.core.config import Config
 from regard.core.errors import UserError
+from regard.train.rowwise import RowAdagrad
 
 FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
 """Where torch has optimisers that take all tensors in one pass: on a CPU 4 to 5 times as fast."""
@@ -28,6 +29,9 @@ Group = dict[str, object]
 
 class Rule(Config, ABC):
     """How weights follow their gradients."""
+
+    sparse: ClassVar[bool] = False
+    """Does it follow gradients that are a few rows of a table (`nn.Embedding(sparse=True)`)?"""
 
     lr: PositiveFloat
     """The learning rate, which the schedule multiplies."""
@@ -99,15 +103,31 @@ class Adafactor(Rule):
         )
 
 
+class Adagrad(Rule):
+    """Steps that shrink with all the gradients so far (Duchi et al. 2011): for word vectors.
+
+    A rare word then learns as much from the few times it is seen as a frequent one.
+    """
+
+    sparse = True
+    name: Literal["adagrad"] = "adagrad"
+    eps: PositiveFloat = 1e-10
+
+    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+        """Our own, which reads and writes only the rows that have a gradient."""
+        return RowAdagrad(groups, self.lr, eps=self.eps)
+
+
 OPTIMISERS: dict[str, type[Rule]] = {
     "sgd": SGD,
     "adam": Adam,
     "adamw": AdamW,
     "adafactor": Adafactor,
+    "adagrad": Adagrad,
 }
 """Every optimiser by the name a recipe calls it."""
 
-Optimiser = Annotated[SGD | Adam | AdamW | Adafactor, Field(discriminator="name")]
+Optimiser = Annotated[SGD | Adam | AdamW | Adafactor | Adagrad, Field(discriminator="name")]
 """Any of them, as a key of a recipe: `optimiser = { name = "adam", lr = 0.001 }`."""
 
 
@@ -121,6 +141,7 @@ def build(rule: Rule, model: nn.Module) -> optim.Optimizer:
     learns = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not learns:
         raise UserError(f"{type(model).__name__} has no parameter that learns (requires_grad)")
+    refuse_sparse(rule, model)
     tables = {
         id(table)
         for module in model.modules()
@@ -137,14 +158,37 @@ def build(rule: Rule, model: nn.Module) -> optim.Optimizer:
     return rule.over(groups, fused=fused)
 
 
+def refuse_sparse(rule: Rule, model: nn.Module) -> None:
+    """Raise if the model's gradients are rows of tables, and this rule cannot follow those."""
+    tables = (nn.Embedding, nn.EmbeddingBag)
+    if not any(isinstance(each, tables) and each.sparse for each in model.modules()):
+        return
+    if not rule.sparse or rule.weight_decay:
+        able = ", ".join(name for name, each in OPTIMISERS.items() if each.sparse)
+        raise UserError(
+            f"{type(model).__name__} has tables of which a batch touches a few rows; the "
+            f"optimisers that can do so are {able}, without weight_decay"
+        )
+
+
 def scale_gradients(parameters: Iterable[nn.Parameter], *, items: int, clip: float | None) -> float:
     """Divide summed gradients by the items they are over, hold their norm to `clip`; the norm.
 
     Both factors are applied in one pass. The norm is the one before clipping.
     """
-    gradients = [each.grad for each in parameters if each.grad is not None]
+    gradients = [tensor_of(each) for each in parameters if each.grad is not None]
     norm = float(get_total_norm(gradients)) / items
     # The same small number as in torch.nn.utils.clip_grad_norm_, so that recipes carry over.
     kept = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
     torch._foreach_mul_(gradients, kept / items)
     return norm
+
+
+def tensor_of(parameter: nn.Parameter) -> Tensor:
+    """The numbers of a gradient, to be changed in place; of a sparse one, those of its rows."""
+    gradient = parameter.grad
+    assert gradient is not None
+    if not gradient.is_sparse:
+        return gradient
+    parameter.grad = gradient.coalesce()  # a row that was looked up twice is one row
+    return parameter.grad.values()

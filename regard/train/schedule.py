@@ -119,6 +119,18 @@ class Cosine(Shape):
         return self.floor + (1 - self.floor) * 0.5 * (1 + cos(pi * min(1.0, done)))
 
 
+class Linear(Shape):
+    """Down in a straight line from one to a floor (Mikolov et al. 2013, in word2vec)."""
+
+    name: Literal["linear"] = "linear"
+    floor: float = Field(0.0, ge=0, le=1)
+    """What is left after the last update."""
+
+    def factor(self, moment: Moment) -> float:
+        """One at the first update."""
+        return 1 - (1 - self.floor) * (moment.update - 1) / moment.updates
+
+
 class SlantedTriangular(Shape):
     """Quickly up and slowly down in straight lines (Howard and Ruder 2018, eq. 3).
 
@@ -148,12 +160,13 @@ SCHEDULES: dict[str, type[Shape]] = {
     "plateau": Plateau,
     "inverse_square_root": InverseSquareRoot,
     "cosine": Cosine,
+    "linear": Linear,
     "slanted_triangular": SlantedTriangular,
 }
 """Every schedule by the name a recipe calls it."""
 
 Schedule = Annotated[
-    Constant | Step | Plateau | InverseSquareRoot | Cosine | SlantedTriangular,
+    Constant | Step | Plateau | InverseSquareRoot | Cosine | Linear | SlantedTriangular,
     Field(discriminator="name"),
 ]
 """Any of them, as a key of a recipe: `schedule = { name = "cosine", warmup = 100 }`."""

@@ -10,6 +10,8 @@ from regard.core.errors import UserError
 from regard.train.optimise import (
     OPTIMISERS,
     SGD,
+    Adagrad,
+    Adam,
     AdamW,
     Optimiser,
     Rule,
@@ -119,3 +121,39 @@ def test_scaled_gradients_are_those_of_the_mean_clipped_as_torch_clips(clip: flo
     assert norm == pytest.approx(expected.item(), rel=1e-5)
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
+
+
+class Looked(nn.Module):
+    """A table of which a batch looks up a few rows, and a layer of which it uses all."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.table = nn.Embedding(9, 4, sparse=sparse)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.out(self.table(tokens)).square().sum()
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_rows_alone_are_followed_as_torch_follows_the_whole_table(clip: float | None) -> None:
+    ours, theirs = Looked(sparse=True), Looked(sparse=False)
+    optimiser = build(Adagrad(lr=0.1), ours)
+    plain = torch.optim.Adagrad(theirs.parameters(), 0.1)
+    for tokens in torch.randint(9, (5, 6)):
+        ours(tokens).backward()
+        theirs(tokens).backward()
+        norms = [scale_gradients(each.parameters(), items=6, clip=clip) for each in (ours, theirs)]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+        for each in (optimiser, plain):
+            each.step()
+            each.zero_grad()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_an_optimiser_that_would_walk_over_the_whole_table_is_refused() -> None:
+    for rule in (Adam(lr=0.1), Adagrad(lr=0.1, weight_decay=0.1)):
+        with pytest.raises(UserError, match=r"touches a few rows.*adagrad, without weight_decay"):
+            build(rule, Looked(sparse=True))

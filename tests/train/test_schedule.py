@@ -10,6 +10,7 @@ from regard.train.schedule import (
     SCHEDULES,
     Cosine,
     InverseSquareRoot,
+    Linear,
     Moment,
     Plateau,
     Schedule,
@@ -26,6 +27,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
     "plateau": {},
     "inverse_square_root": {"warmup": 100},
     "cosine": {"warmup": 100},
+    "linear": {},
     "slanted_triangular": {},
 }
 
@@ -112,3 +114,8 @@ def test_slanted_triangular_is_the_papers_formula_where_the_cut_is_whole() -> No
     for t, factor in enumerate(curve(SlantedTriangular(cut=cut_frac, ratio=ratio)), start=1):
         p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / cut_frac - 1))
         assert isclose(factor, (1 + p * (ratio - 1)) / ratio, rel_tol=1e-9)
+
+
+def test_word2vecs_rate_falls_in_a_straight_line_to_its_floor() -> None:
+    factors = curve(Linear(floor=0.2), replace(FIRST, updates=4))
+    assert factors == pytest.approx([1.0, 0.8, 0.6, 0.4])
