@@ -1,12 +1,14 @@
 """Decode: texts from any model that writes one token at a time (a Stepper of core.protocols).
 
 `generate` gives whole texts, `Stream` one token of every row at a time, `stream_text` text as it
-comes. How a token is chosen is a policy, Greedy or Sampling; RULES has what Sampling may be told.
+comes; `Continuous` is a batch that texts join and leave. How a token is chosen is a policy, Greedy
+or Sampling; RULES has what Sampling may be told.
 `search` looks for the best targets of a batch of sentences, as Beam says; `decode` does so for any
 number of them, `completed` as they are done and `in_chunks` as they come.
 """
 
 from regard.decode.beam import Beam
+from regard.decode.continuous import Continuous, Writer
 from regard.decode.generate import Written, collected, generate, streams
 from regard.decode.greedy import Greedy
 from regard.decode.hypothesis import Found, Hypothesis
@@ -26,6 +28,7 @@ __all__ = [
     "Alternatives",
     "Beam",
     "Chooser",
+    "Continuous",
     "Decoder",
     "Found",
     "Greedy",
@@ -42,6 +45,7 @@ __all__ = [
     "Search",
     "Step",
     "Stream",
+    "Writer",
     "Written",
     "collected",
     "completed",

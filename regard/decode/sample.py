@@ -72,18 +72,22 @@ class Draws:
 
     def choose(self, logits: Float[Tensor, "B V"]) -> Int[Tensor, "B"]:
         """One draw for each row."""
+        return drawn(logits, self.next(logits.device))
+
+    def next(self, device: torch.device) -> Float[Tensor, "B"]:
+        """The next random number of each row."""
         if self._used == self._ready.shape[1]:
-            self._ready, self._used = self._next(logits.device), 0
+            self._ready, self._used = self._more(device), 0
             self._turn += 1
         self._used += 1
-        return drawn(logits, self._ready[:, self._used - 1])
+        return self._ready[:, self._used - 1]
 
     def keep(self, places: Sequence[int]) -> None:
         """Go on with the rows at these places; what they draw is what they would have drawn."""
         self._rows = [self._rows[place] for place in places]
         self._ready = self._ready[list(places)]
 
-    def _next(self, device: torch.device) -> Float[Tensor, "B T"]:
+    def _more(self, device: torch.device) -> Float[Tensor, "B T"]:
         """The next random numbers of each row, from 0 to just below 1."""
         names = (f"{self._seed},{prompt},{sample},{self._turn}" for prompt, sample in self._rows)
         digests = b"".join(hashlib.shake_128(name.encode()).digest(8 * _AHEAD) for name in names)
