@@ -5,6 +5,7 @@ learned, `log.jsonl` and `metrics.json` how well, `README.md` is its card, `stat
 """
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from regard.models import MODELS
 from regard.recipe import Recipe, parsed, shipped
 from regard.seen import seen
 from regard.tasks import TASKS
-from regard.tasks.task import OpenTask, Split
+from regard.tasks.task import Answer, OpenTask, Split
 from regard.tasks.translate import Translation
 from regard.train import durable
 from regard.train.distributed import joined
@@ -34,6 +35,8 @@ from regard.train.evaluate import evaluate
 from regard.train.loop import Result, train
 from regard.train.weights import load_weights
 from regard.translator import Looking
+
+log = logging.getLogger(__name__)
 
 DRAWN = Request(policy=Sampling(), max_tokens=50)
 """What is written if nothing is said: fifty tokens, drawn as the model would have them."""
@@ -56,6 +59,23 @@ class Writes(Protocol):
         ...
 
 
+@runtime_checkable
+class Predicts(Protocol):
+    """A task whose models say something of each text."""
+
+    def inputs(self, path: str) -> list[tuple[str, ...]]:
+        """The texts of a file."""
+        ...
+
+    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
+        """What the model says of each text, in one part or two."""
+        ...
+
+    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
+        """What the model says of each line."""
+        ...
+
+
 @dataclass(frozen=True)
 class Run:
     """A run that is open: its recipe, its task and its model."""
@@ -70,7 +90,7 @@ class Run:
         validation = self.task.evaluation("validation")
 
         def validate() -> Mapping[str, float]:
-            return evaluate(self.model, self.task, validation).metrics()
+            return self.task.metrics(evaluate(self.model, self.task, validation).metrics())
 
         with joined(next(self.model.parameters()).device) as world:
             batches = self.task.batches()
@@ -114,6 +134,17 @@ class Run:
             raise UserError(f"{self.folder}: a run of {self.recipe.task} does not translate")
         return [each.text for each in self.task.translate(self.model, lines)]
 
+    @property
+    def predicts(self) -> Predicts:
+        """Its task, if that says something of each text."""
+        if not isinstance(self.task, Predicts):
+            raise UserError(f"{self.folder}: a run of {self.recipe.task} does not predict")
+        return self.task
+
+    def predict(self, lines: Sequence[str]) -> list[Answer]:
+        """What the model says of each line: a class, or a tag for each word."""
+        return self.predicts.predict(self.model, lines)
+
     def look(
         self, text: str, sites: str | None = None, heads: Sequence[int] | None = None
     ) -> tuple[Payload, ...]:
@@ -139,11 +170,15 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
             world.wait()  # for what the first process writes, the tokenised text included
         saved = folder if not world.leads else source.folder if source and known else None
         task = TASKS[recipe.task].open(recipe.data, data, saved)
+        task = task if source is None else task.begun_with(source.task)
         if world.leads:
             task.batches()
             write(folder, recipe, task, data, source)
             world.wait()
-    return Run(folder, recipe, task, built(recipe, task, source, device))
+    run = Run(folder, recipe, task, built(recipe, task, source, device))
+    for note in task.initialise(run.model):
+        log.info("%s", note)
+    return run
 
 
 def open_run(folder: str | Path, data: Path | None = None, device: str = "auto") -> Run:
@@ -153,10 +188,13 @@ def open_run(folder: str | Path, data: Path | None = None, device: str = "auto")
     recipe = parsed(read_text(folder / "recipe.toml"), str(folder / "recipe.toml"))
     task = TASKS[recipe.task].open(recipe.data, data or Path(str(config["data"])), folder)
     source = None if recipe.source is None else load(folder / SOURCE, device)
+    task = task if source is None else task.begun_with(source.task)
     run = Run(folder, recipe, task, built(recipe, task, source, device))
     weights = folder / "model.safetensors"
     if weights.exists():
         load_weights(run.model, read_weights(weights), source=str(weights))
+    else:
+        task.initialise(run.model)
     return run
 
 

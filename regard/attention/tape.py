@@ -38,6 +38,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "pointer": ("step", "position"),
     "glimpse": ("step", "patch"),
     "alignment": ("output", "frame"),
+    "pool": ("text", "part"),
 }
 """Each kind of attention, with the names of its query and key axes."""
 

@@ -2,8 +2,10 @@
 
 from torch import nn
 
+from regard.models.attention_pool import AttentionPooling
 from regard.models.attention_rnn_lm import AttentionRNNLM
 from regard.models.bahdanau import Bahdanau
+from regard.models.bilstm_crf import BiLSTMCRF
 from regard.models.clockwork_rnn import ClockworkRNN
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
@@ -36,5 +38,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "online_aligner": OnlineAligner,
     "pointer_generator": PointerGenerator,
     "transformer": Transformer,
+    "attention_pool": AttentionPooling,
+    "bilstm_crf": BiLSTMCRF,
 }
 """Every model by the name a recipe calls it."""

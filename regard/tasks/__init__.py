@@ -1,11 +1,15 @@
 """Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
 
+from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
+from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
 
 TASKS: dict[str, type[OpenTask]] = {
     "language_model": LanguageModelling,
     "translate": Translation,
+    "classify": Classification,
+    "tag": Tagging,
 }
 """Every task by the name a recipe calls it."""

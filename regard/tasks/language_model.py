@@ -116,6 +116,11 @@ class LanguageModelling(OpenTask):
             carry=carry,
         )
 
+    @property
+    def reads(self) -> Tokeniser:
+        """The tokens of its text."""
+        return self.tokeniser
+
     def batches(self) -> ContinuousBatches | WindowBatches:
         """The training batches."""
         ids, data = self.corpus("train").ids, self.data

@@ -6,6 +6,7 @@ turns a batch into a loss, and says in people's words how good a model is.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -15,8 +16,19 @@ from regard.core.config import Config
 from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data.batch import WholeBatches
+from regard.data.tokenise import Tokeniser
 
 Split = Literal["train", "validation", "test"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says of one input."""
+
+    text: str
+    """For people: a label, or a word and its tag a line."""
+    fields: Mapping[str, object]
+    """For programs: as JSON has it, with probabilities."""
 
 
 class OpenTask(ABC):
@@ -65,6 +77,22 @@ class OpenTask(ABC):
     def score(self, model: nn.Module, split: Split) -> dict[str, float]:
         """What only whole predictions show: BLEU, say. Most tasks have nothing of the kind."""
         return {}
+
+    @property
+    def reads(self) -> Tokeniser | None:
+        """The vocabulary that its models read; None where there is no single one."""
+        return None
+
+    def begun_with(self, source: "OpenTask") -> "OpenTask":
+        """The task for a model that begins with another run; its batches may hold more."""
+        return self
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Give a new model what the data bring along, such as word vectors; what there is to say.
+
+        Not for a model that has been trained: its weights are loaded instead.
+        """
+        return []
 
     def notes(self) -> list[str]:
         """What else a reader of the figures must know: how scores are computed, say."""

@@ -19,7 +19,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss, Stepper
-from regard.data import IGNORE, BucketBatches
+from regard.data import IGNORE, BucketBatches, Tokeniser
 from regard.data.parallel import EncodedPairs, Kept, Numbering, encoded
 from regard.data.synthetic import TextPair
 from regard.decode.beam import Beam
@@ -108,6 +108,11 @@ class Translation(OpenTask):
         """Files to test on are not always there."""
         tested = self.data.generate is not None or self.data.test is not None
         return ("train", "validation", *(("test",) if tested else ()))
+
+    @property
+    def reads(self) -> Tokeniser:
+        """The tokens of its sources."""
+        return self.numbering.source
 
     @cached_property
     def _training(self) -> tuple[EncodedPairs, Kept]:

@@ -1,0 +1,68 @@
+"""Words as bytes: numbers for the spelling of a word, with no vocabulary to learn or to save.
+
+Every byte of UTF-8 has its number, and so has the beginning and the end of a word and of a
+sentence. The numbers are those of ELMo's character encoder (Peters et al. 2018, as its code has
+them): bytes are 1 to 256, then <bos>, <eos> of sentences, <bow>, <eow> of words; 0 is padding. So
+no letter is ever unknown, and a model that reads spellings takes any language.
+
+>>> spelled("ab")
+[259, 98, 99, 260]
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+LETTERS = 262
+"""How many numbers there are; the last one is what ELMo fills words up with."""
+
+BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, FILL = 257, 258, 259, 260, 261
+LONGEST_WORD = 50
+"""How many numbers a word may have, begin and end included; the rest of it is not read."""
+
+
+def spelled(word: str, longest: int = LONGEST_WORD) -> list[int]:
+    """The numbers of a word."""
+    letters = [byte + 1 for byte in word.encode("utf-8", "surrogatepass")[: longest - 2]]
+    return [BEGIN_WORD, *letters, END_WORD]
+
+
+class Spellings:
+    """The spellings of many words, kept once for each; rows of a batch are looked up by number.
+
+    >>> kept = Spellings()
+    >>> numbers = kept.numbers(["a", "bc", "a"])
+    >>> numbers, kept.rows(torch.tensor([numbers]))[0].tolist()
+    ([1, 2, 1], [[259, 98, 260, 0], [259, 99, 100, 260], [259, 98, 260, 0]])
+    """
+
+    def __init__(self, longest: int = LONGEST_WORD) -> None:
+        self._known: dict[str, int] = {}
+        self._spelled: list[list[int]] = [[]]
+        self._longest = longest
+        self._table: Tensor | None = None
+
+    def numbers(self, words: Sequence[str]) -> list[int]:
+        """A number for each word, from 1; 0 is no word."""
+        found = []
+        for word in words:
+            number = self._known.get(word)
+            if number is None:
+                number = self._known[word] = len(self._spelled)
+                self._spelled.append(spelled(word, self._longest))
+                self._table = None
+            found.append(number)
+        return found
+
+    def rows(self, numbers: Int[Tensor, "B T"]) -> Int[Tensor, "B T C"]:
+        """The spellings of numbered words, as wide as the longest; 0 where there is none."""
+        if self._table is None:
+            table = torch.zeros(len(self._spelled), self._longest, dtype=torch.int16)
+            for row, word in enumerate(self._spelled):
+                table[row, : len(word)] = torch.tensor(word, dtype=torch.int16)
+            self._table = table
+        found = self._table[numbers]  # [B,T,C]
+        width = int((found != 0).flatten(0, 1).any(0).sum())
+        return found[..., : max(1, width)].long()

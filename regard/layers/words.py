@@ -1,0 +1,125 @@
+"""What a model knows of each word: a vector of its own, its spelling, and what a trained run says.
+
+    [table(word); letters(spelling); source.features(batch)]
+
+Any part may be absent but the first. A batch holds, besides `tokens` [B,T] and `lengths` [B],
+`letters` [B,T,C] where spellings are read, and `source_tokens` [B,T], the same words in the
+vocabulary of the source run, where there is one. A source is any module with `feature_width` and
+`features(batch) -> [B,T,W]`; it is frozen unless `tune` says otherwise.
+
+>>> words = Words(10, 4, letters=LetterCNN(3, 2))
+>>> batch = {"tokens": torch.ones(1, 2).long(), "letters": torch.ones(1, 2, 5).long()}
+>>> words.width, words(batch).shape
+(7, torch.Size([1, 2, 7]))
+"""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard.core.errors import UserError, fraction, positive
+from regard.core.protocols import Batch
+from regard.layers.spelling import LetterCNN as LetterCNN
+from regard.layers.spelling import LetterEncoder
+
+
+@runtime_checkable
+class Featured(Protocol):
+    """A trained model that says something of every word of a batch."""
+
+    @property
+    def feature_width(self) -> int:
+        """How wide what it says is."""
+        ...
+
+    def features(self, batch: Batch) -> Float[Tensor, "B T W"]:
+        """A vector for each word; zero at padding."""
+        ...
+
+
+class Words(nn.Module):
+    """The first layer of classifiers and taggers, with dropout on what it gives.
+
+    The table starts uniform between -`spread` and `spread`; the vector of padding, token 0, is
+    zero and stays so.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        letters: LetterEncoder | None = None,
+        source: nn.Module | None = None,
+        tune: bool = False,
+        dropout: float = 0.0,
+        spread: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.table = nn.Embedding(
+            positive("vocabulary", vocabulary), positive("width", width), padding_idx=0
+        )
+        nn.init.uniform_(self.table.weight, -spread, spread)
+        nn.init.zeros_(self.table.weight.data[0])
+        self.letters = letters
+        self.source = None if source is None else Given(source, tune=tune)
+        self.drop = nn.Dropout(fraction("dropout", dropout))
+        self.width = (
+            width
+            + (0 if letters is None else letters.width)
+            + (0 if self.source is None else self.source.width)
+        )
+        """Of all parts together."""
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
+        """A vector for each word."""
+        parts: list[Tensor] = [self.table(batch["tokens"])]
+        if self.letters is not None:
+            if "letters" not in batch:
+                raise UserError("this model reads spellings: set data.letters = true")
+            parts.append(self.letters(batch["letters"]))
+        if self.source is not None:
+            parts.append(self.source(batch))
+        together: Tensor = self.drop(torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])
+        return together
+
+    @torch.no_grad()
+    def begin_with(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
+        """Take the vectors that are known as the table's first values; others stay as drawn."""
+        if vectors.shape != self.table.weight.shape:
+            raise UserError(
+                f"the vectors are {vectors.shape[1]} wide and the model's words "
+                f"{self.table.weight.shape[1]}: set model.width = {vectors.shape[1]}"
+            )
+        there = known.clone()
+        there[0] = False  # padding stays zero
+        self.table.weight[there] = vectors[there].to(self.table.weight)
+
+
+class Given(nn.Module):
+    """A trained model whose features are used; frozen, it never trains and drops nothing."""
+
+    def __init__(self, model: nn.Module, *, tune: bool = False) -> None:
+        super().__init__()
+        if not isinstance(model, Featured):
+            raise UserError(
+                f"a {type(model).__name__} cannot be a source of features: it has no features()"
+            )
+        self.width = model.feature_width
+        self.tune = tune
+        self.model = model if tune else model.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "Given":
+        """Frozen models stay as they are."""
+        super().train(mode)
+        if not self.tune:
+            self.model.eval()
+        return self
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B T W"]:
+        """What the model says of each word."""
+        assert isinstance(self.model, Featured)
+        with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+            return self.model.features(batch)

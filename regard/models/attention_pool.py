@@ -1,0 +1,91 @@
+"""BiLSTM with attention pooling: the classifiers of "Attention is not Explanation" (2019).
+
+Jain and Wallace, section 2: h = Enc(x) by a bidirectional LSTM, α = softmax(φ(h)) with φ additive,
+vᵀ tanh(W h + b), or scaled dot, vᵀ h / √D; the text is Σ α_t h_t, and a linear layer says its
+class. With `score = "even"` it is the mean that attention has to beat (Wiegreffe and Pinter 2019).
+
+Departures: the cell may be a GRU, words may be read by their letters or by a trained run, and
+dropout falls on words and on what is pooled.
+
+>>> model = AttentionPooling(AttentionPooling.Config(width=8, hidden=6), vocabulary=10, classes=3)
+>>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).shape
+torch.Size([1, 3])
+"""
+
+from typing import Literal
+
+import torch as torch
+from jaxtyping import Float
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.attention import padding, weigh_named
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.layers.bidirectional import Bidirectional
+from regard.layers.pool import AttentionPool
+from regard.layers.spelling import letters_named
+from regard.layers.words import Words
+
+
+class AttentionPooling(nn.Module):
+    """Reads both ways, and looks at all it has read."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        cell: Literal["elman", "gru", "lstm"] = "lstm"
+        width: PositiveInt = 300
+        """Of the vector of a word."""
+        hidden: PositiveInt = 128
+        """Of each direction."""
+        layers: PositiveInt = 1
+        score: Literal["additive", "dot", "even"] = "additive"
+        """How much a word says; even takes all alike."""
+        weigh: str = "softmax"
+        """How scores become weights; any of WEIGHS."""
+        letters: Literal["none", "cnn", "lstm"] = "none"
+        """How spellings are read, beside the table of words; needs data.letters."""
+        letters_width: PositiveInt = 30
+        source: str | None = None
+        """A run folder whose model says something of each word, beside the table of words."""
+        tune: bool = False
+        """Train the source too."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """On words, between layers and on what was pooled."""
+        spread: float = Field(0.1, gt=0)
+        """The table of words starts uniform between minus this and this."""
+
+    def __init__(
+        self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.words = Words(
+            vocabulary,
+            config.width,
+            letters=letters_named(config.letters, config.letters_width, 30, config.dropout),
+            source=source,
+            tune=config.tune,
+            dropout=config.dropout,
+            spread=config.spread,
+        )
+        self.encoder = Bidirectional(
+            config.cell,
+            self.words.width,
+            config.hidden,
+            layers=config.layers,
+            dropout=config.dropout,
+        )
+        width = self.encoder.width
+        self.pool = AttentionPool(config.score, width, weigh=weigh_named(config.weigh, width))
+        self.drop = nn.Dropout(config.dropout)
+        self.output = nn.Linear(width, classes)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+        """How well each class fits each text."""
+        lengths = batch["lengths"]
+        states = self.encoder(self.words(batch), lengths)  # [B,T,D]
+        pooled = self.pool(states, padding(lengths))[:, 0]  # [B,D]
+        logits: Tensor = self.output(self.drop(pooled))
+        return logits

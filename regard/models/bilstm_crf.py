@@ -1,0 +1,101 @@
+"""BiLSTM-CRF: a tagger that reads both ways and decides a sentence as a whole (Huang et al. 2015).
+
+Words are a table beside their letters, read by a CNN (Ma and Hovy 2016) or an LSTM (Lample et al.
+2016); a bidirectional LSTM reads the sentence; a linear layer scores each tag at each word; a
+conditional random field over the tags takes the best path (layers/crf.py). With `crf = false` each
+word is decided for itself.
+
+A trained run may say something of each word too (`source`), beside the table of words, as in ELMo
+(Peters et al. 2018), or after the first recurrent layer, as in TagLM (Peters et al. 2017).
+
+>>> model = BiLSTMCRF(BiLSTMCRF.Config(width=8, hidden=6, letters="none"), vocabulary=9, classes=5)
+>>> said = model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])})
+>>> said.best().shape
+torch.Size([1, 2])
+"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import nn
+
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.layers.bidirectional import Bidirectional
+from regard.layers.crf import CRF
+from regard.layers.spelling import letters_named
+from regard.layers.tags import Apart, Tags
+from regard.layers.words import Given, Words
+
+
+class BiLSTMCRF(nn.Module):
+    """Tags of the words of a sentence."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        width: PositiveInt = 100
+        """Of the vector of a word."""
+        hidden: PositiveInt = 100
+        """Of each direction."""
+        layers: PositiveInt = 1
+        letters: Literal["none", "cnn", "lstm"] = "cnn"
+        """How spellings are read, beside the table of words."""
+        letters_width: PositiveInt = 30
+        """Of what letters say of a word."""
+        letter_width: PositiveInt = 30
+        """Of the vector of a letter."""
+        crf: bool = True
+        """Decide a sentence as a whole."""
+        source: str | None = None
+        """A run folder whose model says something of each word."""
+        source_at: Literal["words", "between"] = "words"
+        """Where that is joined: beside the words, or after the first recurrent layer."""
+        tune: bool = False
+        """Train the source too."""
+        dropout: float = Field(0.5, ge=0, lt=1)
+        """On words, between layers and on states."""
+        spread: float = Field(0.1, gt=0)
+        """The table of words starts uniform between minus this and this."""
+
+    def __init__(
+        self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        between = source is not None and config.source_at == "between"
+        self.words = Words(
+            vocabulary,
+            config.width,
+            letters=letters_named(
+                config.letters, config.letters_width, config.letter_width, config.dropout
+            ),
+            source=None if between else source,
+            tune=config.tune,
+            dropout=config.dropout,
+            spread=config.spread,
+        )
+        self.first = Bidirectional("lstm", self.words.width, config.hidden)
+        self.source = Given(source, tune=config.tune) if between and source is not None else None
+        joined = self.first.width + (0 if self.source is None else self.source.width)
+        more = max(1 if between else 0, config.layers - 1)
+        self.second = (
+            Bidirectional("lstm", joined, config.hidden, layers=more, dropout=config.dropout)
+            if more
+            else None
+        )
+        self.drop = nn.Dropout(config.dropout)
+        self.output = nn.Linear(self.first.width, classes)
+        self.chain = CRF(classes) if config.crf else None
+
+    def forward(self, batch: Batch) -> Tags:
+        """What is said of each word."""
+        lengths = batch["lengths"]
+        states = self.drop(self.first(self.words(batch), lengths))  # [B,T,D]
+        if self.source is not None:
+            states = torch.cat((states, self.source(batch)), dim=2)
+        if self.second is not None:
+            states = self.drop(self.second(states, lengths))
+        scores = self.output(states)  # [B,T,C]
+        return Apart(scores, lengths) if self.chain is None else self.chain(scores, lengths)

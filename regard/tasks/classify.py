@@ -1,0 +1,299 @@
+"""Classification: which of some classes a text, a pair of texts or a document is.
+
+Examples come from files (data/labelled.py); batches are those of data/numbered.py with `classes`
+[B]. A model is a module from a batch to logits `[B,C]`.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.core.atomic import replacing
+from regard.core.config import Config
+from regard.core.errors import UserError, nearest
+from regard.core.protocols import Batch, Carry, Loss
+from regard.data import IGNORE, NOBODY, BucketBatches, Tokeniser, train
+from regard.data import load as load_tokeniser
+from regard.data.labelled import Example, LabelledText
+from regard.data.numbered import NumberedTexts, Reading, numbered
+from regard.tasks.confusion import Confusion
+from regard.tasks.examples import Examples, examples_of, pieces
+from regard.tasks.reading import batches_over, begin_with_vectors
+from regard.tasks.task import Answer, OpenTask, Split
+
+log = logging.getLogger(__name__)
+
+BATCH = 32
+"""Texts to a batch unless the recipe says otherwise."""
+
+LABELS = "labels.json"
+"""The file of a run that holds its classes, in their order."""
+
+
+@dataclass(frozen=True)
+class LabelledNumbers:
+    """Texts as numbers, and the class of each."""
+
+    texts: NumberedTexts
+    classes: Int[Tensor, "N"]
+
+    def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
+        """These examples as a batch; one that is not there has no class."""
+        known = torch.where(numbers == NOBODY, IGNORE, self.classes[numbers])
+        return {**self.texts.gather(numbers), "classes": known}
+
+
+@dataclass(frozen=True)
+class Classification(OpenTask):
+    """-log p of the class of each text, summed."""
+
+    Data = Examples
+    usage = "regard predict {run} < texts.txt"
+
+    data: Examples
+    folder: Path
+    """Where the files of the data are."""
+    tokeniser: Tokeniser
+    labels: tuple[str, ...]
+    """The classes by name, in the order of the logits."""
+    source: Tokeniser | None = None
+    """The vocabulary of the run that the model begins with."""
+
+    @classmethod
+    def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Classification":
+        """The task on these data; vocabulary and classes are found now if there are none yet."""
+        assert isinstance(data, Examples)
+        if saved is not None:
+            tokeniser = load_tokeniser(saved / "tokenizer.json")
+            return cls(data, folder, tokeniser, read_labels(saved / LABELS))
+        examples = examples_of(data, folder, "train")
+        tokeniser = train(
+            data.tokeniser,
+            (" ".join(words) for each in examples for words in pieces(each.texts, data)),
+            data.vocabulary,
+            data.min_frequency,
+        )
+        found = Counter(str(each.label) for each in examples_of(data, folder, "train"))
+        if len(found) < 2:
+            raise UserError(f"{data.train}: all labels are {next(iter(found))!r}; two are needed")
+        return cls(data, folder, tokeniser, tuple(sorted(found, key=by_number)))
+
+    def save(self, folder: Path) -> None:
+        """Leave the tokeniser and the classes."""
+        self.tokeniser.save(folder / "tokenizer.json")
+        write_labels(folder / LABELS, self.labels)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The vocabulary and the number of classes."""
+        return {"vocabulary": self.tokeniser.vocabulary, "classes": len(self.labels)}
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Examples to test on are not always there."""
+        return ("train", "validation", *(() if self.data.test is None else ("test",)))
+
+    @property
+    def reads(self) -> Tokeniser:
+        """The words of its texts."""
+        return self.tokeniser
+
+    def begun_with(self, source: OpenTask) -> "Classification":
+        """Batches hold the words in the vocabulary of the source too, if it is another."""
+        other = source.reads
+        same = other is None or other.digest == self.tokeniser.digest
+        return self if same else replace(self, source=other)
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Word vectors, if the recipe names some."""
+        data = self.data
+        if data.vectors is None:
+            return []
+        return begin_with_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
+
+    @property
+    def reading(self) -> Reading:
+        """How texts become numbers."""
+        data = self.data
+        pairs = len(data.text) == 2
+        return Reading(self.tokeniser, pairs, data.letters, data.max_length, self.source)
+
+    def numbers(self, split: Split) -> LabelledNumbers:
+        """The examples of a split; what is empty is not learnt from."""
+        examples = list(examples_of(self.data, self.folder, split))
+        if split == "train":
+            empty = [each for each in examples if not any(map(str.strip, each.texts))]
+            if empty:
+                log.warning(
+                    "%s: an empty text, which is not learnt from (the first of %d)",
+                    *(empty[0].where, len(empty)),
+                )
+            examples = [each for each in examples if any(map(str.strip, each.texts))]
+        classes = [self.class_of(each) for each in examples]
+        texts = numbered((pieces(each.texts, self.data) for each in examples), self.reading)
+        return LabelledNumbers(texts, torch.tensor(classes, dtype=torch.int64))
+
+    def class_of(self, example: Example) -> int:
+        """The number of an example's class."""
+        label = str(example.label)
+        if label not in self.labels:
+            near = nearest(label, self.labels)
+            hint = f"; did you mean {near!r}?" if near else ""
+            shown = ", ".join(self.labels[:12])
+            raise UserError(
+                f"{example.where}: the label {label!r} is not among those of the training data: "
+                f"{shown}{hint}"
+            )
+        return self.labels.index(label)
+
+    @cached_property
+    def _training(self) -> LabelledNumbers:
+        return self.numbers("train")
+
+    def batches(self) -> BucketBatches:
+        """The training batches: texts of about one length."""
+        data, examples = self.data, self._training
+        if not len(examples.texts):
+            raise UserError(f"{data.train}: there is nothing to learn from: no texts")
+        return BucketBatches(
+            examples.texts.lengths,
+            examples.gather,
+            seed=data.seed,
+            batch=BATCH if data.batch is None and data.tokens_per_batch is None else data.batch,
+            tokens_per_batch=data.tokens_per_batch,
+        )
+
+    def evaluation(self, split: Split) -> BucketBatches:
+        """The batches that measure: every text once, empty ones too."""
+        examples = self.numbers(split)
+        if not len(examples.texts):
+            raise UserError(f"there are no {split} examples to measure on")
+        return BucketBatches(
+            examples.texts.lengths, examples.gather, seed=0, batch=self.data.evaluate_batch
+        )
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "C"] | None:
+        """How much an example of each class counts in training; None where all count one."""
+        chosen = self.data.class_weights
+        if chosen == "none":
+            return None
+        if isinstance(chosen, dict):
+            if set(chosen) != set(self.labels):
+                raise UserError(
+                    f"class_weights are for {', '.join(sorted(chosen))}; the classes are "
+                    f"{', '.join(self.labels)}"
+                )
+            return torch.tensor([chosen[label] for label in self.labels])
+        counts = self._training.classes.bincount(minlength=len(self.labels))
+        return counts.sum() / (len(self.labels) * counts.clamp_min(1)).float()
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """Cross-entropy; weights and smoothing are for training alone."""
+        logits, classes = model(batch), batch["classes"]
+        weights = self.weights if model.training else None
+        total = F.cross_entropy(
+            logits,
+            classes,
+            weight=None if weights is None else weights.to(logits),
+            ignore_index=IGNORE,
+            reduction="sum",
+            label_smoothing=self.data.smoothing if model.training else 0.0,
+        )
+        right = (logits.argmax(1) == classes).sum()
+        items = int((classes != IGNORE).sum())
+        return Loss(total=total, items=items, counts={"accuracy": float(right)})
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """The mean loss per text, and the share that was right."""
+        return {"loss": totals["loss"], "accuracy": totals["accuracy"]}
+
+    def score(self, model: nn.Module, split: Split) -> dict[str, float]:
+        """F1 over classes, each counting alike, and over texts."""
+        counted = self.confusion(model, split)
+        return {"macro_f1": counted.macro_f1, "micro_f1": counted.micro_f1}
+
+    def confusion(self, model: nn.Module, split: Split) -> Confusion:
+        """How often each class of a split was taken for which."""
+        examples = self.numbers(split)
+        said = self.probabilities(model, examples.texts).argmax(1)
+        return Confusion.of(self.labels, examples.classes.tolist(), said.tolist())
+
+    def probabilities(self, model: nn.Module, texts: NumberedTexts) -> Float[Tensor, "N C"]:
+        """p of each class for each text, in their order."""
+        found = torch.zeros(len(texts), len(self.labels))
+        for numbers, batch in batches_over(model, texts, self.data.evaluate_batch):
+            found[numbers] = model(batch).float().softmax(1).cpu()
+        return found
+
+    def numbers_of(self, texts: Iterable[Sequence[str]]) -> NumberedTexts:
+        """Texts that nobody has labelled, as numbers."""
+        return numbered((pieces(each, self.data) for each in texts), self.reading)
+
+    def inputs(self, path: str) -> list[tuple[str, ...]]:
+        """The texts of a file: in the fields of the recipe if it has any, else one a line."""
+        form = self.data.form if self.data.text else None
+        source = LabelledText(path=path, form=form, text=self.data.text)
+        return [each.texts for each in source.examples()]
+
+    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
+        """What each line is; the parts of a pair are apart by a tab."""
+        parts = max(1, len(self.data.text))
+        texts = [tuple(line.split("\t", parts - 1)) for line in lines]
+        for number, each in enumerate(texts, start=1):
+            if len(each) != parts:
+                raise UserError(f"input:{number}: a pair was expected, its parts apart by a tab")
+        return self.answers(model, texts)
+
+    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
+        """What each text is, with the probability of every class."""
+        likely = self.probabilities(model, self.numbers_of(texts))
+        answers = []
+        for text, row in zip(texts, likely.tolist(), strict=True):
+            named = {label: round(p, 6) for label, p in zip(self.labels, row, strict=True)}
+            best = max(named, key=lambda label: named[label])
+            shown = text[0] if len(text) == 1 else list(text)
+            fields = {"text": shown, "label": best, "probabilities": named}
+            answers.append(Answer(f"{best}\t{named[best]:.4f}", fields))
+        return answers
+
+    def notes(self) -> list[str]:
+        """The classes, and how much padding the training batches hold."""
+        waste = self.batches().waste(0)
+        return [f"classes: {', '.join(self.labels)}", f"padding of training batches: {waste:.1%}"]
+
+
+def by_number(label: str) -> tuple[int, float, str]:
+    """Labels that are numbers in their order, then others in that of the alphabet.
+
+    >>> sorted(["10", "b", "2"], key=by_number)
+    ['2', '10', 'b']
+    """
+    try:
+        return (0, float(label), label)
+    except ValueError:
+        return (1, 0.0, label)
+
+
+def write_labels(path: Path, labels: Sequence[str]) -> None:
+    """Keep the classes of a run."""
+    with replacing(path) as file:
+        file.write(json.dumps(list(labels), ensure_ascii=False, indent=1).encode())
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The classes of a run."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{path}: the classes of this run cannot be read: {problem}") from None
+    return tuple(str(each) for each in held)

@@ -1,0 +1,359 @@
+"""Tagging: a tag for each word of a sentence; names and phrases, or parts of speech.
+
+Sentences come in columns (data/conll.py); batches are those of data/numbered.py with `tags` [B,T].
+A model is a module from a batch to `Tags` (layers/tags.py): the loss of tags, the best ones, and
+probabilities. Where tags write chunks, F1 over chunks is conlleval's (entities.py).
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from pydantic import PositiveInt, model_validator
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError, nearest
+from regard.core.protocols import Batch, Carry, Loss
+from regard.data import BucketBatches, Tokeniser, train
+from regard.data import load as load_tokeniser
+from regard.data.conll import OUTSIDE, Tagged, checked, converted, sentences, to_chunks
+from regard.data.numbered import NumberedTexts, Reading, numbered
+from regard.data.parallel import Sentences
+from regard.data.pipeline import words as words_in
+from regard.tasks.classify import LABELS, read_labels, write_labels
+from regard.tasks.entities import Counted
+from regard.tasks.examples import divided
+from regard.tasks.reading import batches_over, begin_with_vectors
+from regard.tasks.task import Answer, OpenTask, Split, found
+
+BATCH = 32
+"""Sentences to a batch unless the recipe says otherwise."""
+
+_DIGIT = re.compile(r"\d")
+
+
+class Columns(Config):
+    """The `[data]` table of a recipe: which sentences, how numbered, how dealt out."""
+
+    train: str
+    """The file to learn from, in the data folder, perhaps packed."""
+    validation: str | float = 0.1
+    """Another file, or the share of the training sentences to keep for it."""
+    test: str | None = None
+    word: int = 1
+    """The column of the word, from 1, or back from -1."""
+    tag: int = -1
+    """The column of the tag."""
+    scheme: Literal["iob1", "iob2", "bioes", "none"] = "iob2"
+    """How the file writes chunks; none if tags are no chunks, as parts of speech."""
+    learn: Literal["iob1", "iob2", "bioes"] = "bioes"
+    """How the model writes them."""
+    origin: str = ""
+    """Where a user gets these files; said when they are missing."""
+    lowercase: bool = False
+    """Look words up in lower case; spellings keep theirs."""
+    digits: bool = False
+    """Look words up with 0 for every digit; spellings keep theirs."""
+    vocabulary: PositiveInt | None = None
+    """The most words there may be."""
+    min_frequency: PositiveInt = 1
+    letters: bool = True
+    """Give models the spelling of each word too."""
+    vectors: str | None = None
+    """A file of word vectors to begin with, in the data folder."""
+    batch: PositiveInt | None = None
+    """Sentences to a batch; 32 if nothing is said."""
+    tokens_per_batch: PositiveInt | None = None
+    """Instead: the most words, padding included."""
+    evaluate_batch: PositiveInt = 64
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Columns":
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise UserError(
+                f"validation={self.validation} must be a file, or a share between 0 and 1"
+            )
+        if self.batch is not None and self.tokens_per_batch is not None:
+            raise UserError("give either batch or tokens_per_batch, not both")
+        return self
+
+
+@dataclass(frozen=True)
+class TaggedNumbers:
+    """Sentences as numbers, and the tags of their words."""
+
+    texts: NumberedTexts
+    tags: Sentences
+
+    def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
+        """These sentences as a batch; what stands at padding does not count."""
+        return {**self.texts.gather(numbers), "tags": self.tags.rows(numbers, 0)}
+
+
+@dataclass(frozen=True)
+class Tagging(OpenTask):
+    """-log p of the tags of each sentence, summed; items are words."""
+
+    Data = Columns
+    usage = "regard predict {run} < sentences.txt"
+
+    data: Columns
+    folder: Path
+    """Where the files of the data are."""
+    tokeniser: Tokeniser
+    labels: tuple[str, ...]
+    """The tags in the order of the scores."""
+    source: Tokeniser | None = None
+    """The vocabulary of the run that the model begins with."""
+
+    @classmethod
+    def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Tagging":
+        """The task on these data; vocabulary and tags are found now if there are none yet."""
+        assert isinstance(data, Columns)
+        if saved is not None:
+            tokeniser = load_tokeniser(saved / "tokenizer.json")
+            return cls(data, folder, tokeniser, read_labels(saved / LABELS))
+        known: set[str] = set()
+
+        def texts() -> Iterator[str]:
+            for sentence in sentences_of(data, folder, "train"):
+                known.update(sentence.tags)
+                yield " ".join(looked_up(sentence.words, data))
+
+        tokeniser = train("word", texts(), data.vocabulary, data.min_frequency)
+        return cls(data, folder, tokeniser, tuple(sorted(known, key=lambda t: (t != OUTSIDE, t))))
+
+    def save(self, folder: Path) -> None:
+        """Leave the vocabulary and the tags."""
+        self.tokeniser.save(folder / "tokenizer.json")
+        write_labels(folder / LABELS, self.labels)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The vocabulary and the number of tags."""
+        return {"vocabulary": self.tokeniser.vocabulary, "classes": len(self.labels)}
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Sentences to test on are not always there."""
+        return ("train", "validation", *(() if self.data.test is None else ("test",)))
+
+    @property
+    def reads(self) -> Tokeniser:
+        """The words of its sentences."""
+        return self.tokeniser
+
+    def begun_with(self, source: OpenTask) -> "Tagging":
+        """Batches hold the words in the vocabulary of the source too, if it is another."""
+        other = source.reads
+        same = other is None or other.digest == self.tokeniser.digest
+        return self if same else replace(self, source=other)
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Word vectors, if the recipe names some."""
+        data = self.data
+        if data.vectors is None:
+            return []
+        return begin_with_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
+
+    def numbers_of(self, texts: Sequence[Sequence[str]]) -> NumberedTexts:
+        """Sentences of words as numbers."""
+        plain = Reading(self.tokeniser)
+        looked = numbered(([looked_up(each, self.data)] for each in texts), plain)
+        if not self.data.letters and self.source is None:
+            return looked
+        # Letters and the source's words are those of the text, not of the table.
+        written = Reading(self.tokeniser, letters=self.data.letters, source=self.source)
+        spelled = numbered(([list(each)] for each in texts), written)
+        return replace(spelled, tokens=looked.tokens)
+
+    def numbers(self, split: Split) -> TaggedNumbers:
+        """The sentences of a split."""
+        held = list(sentences_of(self.data, self.folder, split))
+        tags = [self.number_of(each, place) for each in held for place in range(len(each.tags))]
+        texts = self.numbers_of([each.words for each in held])
+        flat = torch.tensor([*tags, 0], dtype=torch.int32)
+        return TaggedNumbers(texts, Sentences(flat, texts.tokens.lengths))
+
+    def number_of(self, sentence: Tagged, place: int) -> int:
+        """The number of a tag, if training had it."""
+        tag = sentence.tags[place]
+        if tag not in self._places:
+            near = nearest(tag, self.labels)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise UserError(
+                f"{sentence.where(place)}: the tag {tag!r} of {sentence.words[place]!r} is not "
+                f"among those of the training data{hint}"
+            )
+        return self._places[tag]
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {label: place for place, label in enumerate(self.labels)}
+
+    @cached_property
+    def _training(self) -> TaggedNumbers:
+        return self.numbers("train")
+
+    def batches(self) -> BucketBatches:
+        """The training batches: sentences of about one length."""
+        data, held = self.data, self._training
+        return BucketBatches(
+            held.texts.lengths,
+            held.gather,
+            seed=data.seed,
+            batch=BATCH if data.batch is None and data.tokens_per_batch is None else data.batch,
+            tokens_per_batch=data.tokens_per_batch,
+        )
+
+    def evaluation(self, split: Split) -> BucketBatches:
+        """The batches that measure: every sentence once."""
+        held = self.numbers(split)
+        return BucketBatches(
+            held.texts.lengths, held.gather, seed=0, batch=self.data.evaluate_batch
+        )
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """-log p of the tags; when measuring, also what the best tags get right."""
+        said = model(batch)
+        words = int(batch["lengths"].sum())
+        total = said.surprise(batch["tags"])
+        if model.training:
+            return Loss(total=total, items=words)
+        best = self.named(said.best(), batch["lengths"])
+        counted = self.counted(self.named(batch["tags"], batch["lengths"]), best)
+        rates = counted.total
+        counts = {"right": rates.right, "found": rates.found, "there": rates.there}
+        return Loss(total=total, items=words, counts={**counts, "accuracy": counted.words_right})
+
+    def counted(self, true: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> Counted:
+        """Chunks found and missed; where tags are no chunks, each word is one."""
+        if self.data.scheme == "none":
+            true = [[f"S-{tag}" for tag in row] for row in true]
+            said = [[f"S-{tag}" for tag in row] for row in said]
+            return Counted.of(true, said, "bioes")
+        return Counted.of(true, said, self.data.learn)
+
+    def named(self, tags: Int[Tensor, "B T"], lengths: Int[Tensor, "B"]) -> list[list[str]]:
+        """Tags by name, without padding."""
+        rows = zip(tags.tolist(), lengths.tolist(), strict=True)
+        return [[self.labels[tag] for tag in row[:length]] for row, length in rows]
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """The mean loss per word, the share of right tags, and F1 over chunks in per cent."""
+        figures = {"loss": totals["loss"], "accuracy": totals["accuracy"]}
+        if self.data.scheme == "none":
+            return figures
+        right, found, there = (totals[name] for name in ("right", "found", "there"))
+        return {
+            **figures,
+            "precision": 100 * right / found if found else 0.0,
+            "recall": 100 * right / there if there else 0.0,
+            "f1": 200 * right / (found + there) if found + there else 0.0,
+        }
+
+    def report(self, model: nn.Module, split: Split) -> Counted:
+        """Chunks of each kind, found and missed."""
+        held = list(sentences_of(self.data, self.folder, split))
+        said = [row for row, _ in self.tags_of(model, [each.words for each in held])]
+        return self.counted([each.tags for each in held], said)
+
+    def tags_of(
+        self, model: nn.Module, texts: Sequence[Sequence[str]]
+    ) -> list[tuple[list[str], list[float]]]:
+        """The best tags of each sentence, and how likely each of them is."""
+        found: list[tuple[list[str], list[float]]] = [([], []) for _ in texts]
+        held = self.numbers_of(texts)
+        for numbers, batch in batches_over(model, held, self.data.evaluate_batch):
+            said = model(batch)
+            best = said.best()  # [B,T]
+            likely = said.probabilities().gather(2, best[..., None]).squeeze(2)
+            rows = zip(
+                numbers.tolist(), self.named(best, batch["lengths"]), likely.tolist(), strict=True
+            )
+            for number, tags, probabilities in rows:
+                found[number] = (tags, probabilities[: len(tags)])
+        return found
+
+    def inputs(self, path: str) -> list[tuple[str, ...]]:
+        """The sentences of a file: one a line, words apart by blanks."""
+        from regard.data.text import lines
+
+        return [(record.text,) for record in lines(path)]
+
+    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
+        """The tags of sentences, whose words are apart by blanks."""
+        return self.answers(model, [(line,) for line in lines])
+
+    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
+        """Each sentence with a tag and its probability for every word, and its chunks."""
+        every = [words_in(text) for (text,) in texts]
+        answers = []
+        for words, (tags, likely) in zip(every, self.tags_of(model, every), strict=True):
+            shown = "".join(f"{w}\t{t}\n" for w, t in zip(words, tags, strict=True))
+            fields: dict[str, object] = {
+                "words": words,
+                "tags": tags,
+                "probabilities": [round(each, 6) for each in likely],
+            }
+            if self.data.scheme != "none":
+                fields["chunks"] = [
+                    {
+                        "kind": chunk.kind,
+                        "first": chunk.first,
+                        "last": chunk.last,
+                        "text": " ".join(words[chunk.first : chunk.last + 1]),
+                    }
+                    for chunk in to_chunks(tags, self.data.learn)
+                ]
+            answers.append(Answer(shown, fields))
+        return answers
+
+    def notes(self) -> list[str]:
+        """How F1 is counted, and how much padding the training batches hold."""
+        waste = self.batches().waste(0)
+        return [
+            "f1: over chunks, as conlleval counts them",
+            f"padding of training batches: {waste:.1%}",
+        ]
+
+
+def looked_up(words: Sequence[str], data: Columns) -> list[str]:
+    """Words as the table has them.
+
+    >>> looked_up(["Rev", "1995"], Columns(train="a", lowercase=True, digits=True))
+    ['rev', '0000']
+    """
+    found = [word.lower() for word in words] if data.lowercase else list(words)
+    return [_DIGIT.sub("0", word) for word in found] if data.digits else found
+
+
+def sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[Tagged]:
+    """The sentences of a split, with tags as the model writes them."""
+    path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
+    if path is None:
+        raise UserError(f"this recipe has no {split} sentences; set data.{split}")
+    if split != "train" and isinstance(path, str):
+        yield from read(data, folder, path)
+        return
+    every = list(read(data, folder, data.train))
+    apart, rest = divided(len(every), data.validation, None, data.seed)
+    yield from (every[each] for each in (rest if split == "train" else apart))
+
+
+def read(data: Columns, folder: Path, path: str) -> Iterator[Tagged]:
+    """The sentences of a file, with tags as the model writes them."""
+    place = found(folder, path, data.origin)
+    for sentence in sentences(str(place), data.word, data.tag):
+        if data.scheme == "none":
+            yield sentence
+            continue
+        tags = converted(checked(sentence, data.scheme).tags, data.scheme, data.learn)
+        yield sentence._replace(tags=tuple(tags))
