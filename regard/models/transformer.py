@@ -28,6 +28,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.cache import Cache
+from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
@@ -126,7 +127,7 @@ class Transformer(nn.Module):
         self.source_position = POSITIONS[config.position](width, config.context)
         self.position = POSITIONS[config.position](width, config.context)
         spared = config.embedding_dropout
-        self.drop = nn.Dropout(config.dropout if spared is None else spared)
+        self.drop = Dropout(config.dropout if spared is None else spared)
         self.encoder = nn.ModuleList(self._encoder_block() for _ in range(config.encoder_layers))
         self.decoder = nn.ModuleList(self._decoder_block() for _ in range(config.decoder_layers))
         before = config.norm == "before"
