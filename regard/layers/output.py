@@ -65,30 +65,44 @@ class Vocabulary(Prediction):
         -log p(y) and s times what the target's logit is above the mean one; and since logits are
         linear in the weights, the mean logit is that of the mean word.
         """
-        total = self._cross_entropy(targets, "sum")
+        states, words = self._asked(targets)
+        total = self._cross_entropy(states, words, "sum")
         if smoothing == 0.0:
             return total
-        real = (targets != IGNORED).flatten()
-        words = targets.flatten().clamp_min(0)
-        above = F.embedding(words, self.weight) - mean_but(self.weight, never)
-        gain = (self.states.flatten(0, 1) * above).sum(1)
+        above = F.embedding(words.clamp_min(0), self.weight) - mean_but(self.weight, never)
+        gain = (states * above).sum(1)
         if self.bias is not None:
-            gain = gain + self.bias[words] - mean_but(self.bias, never)
-        return total + smoothing * (gain * real).sum()
+            gain = gain + self.bias[words.clamp_min(0)] - mean_but(self.bias, never)
+        return total + smoothing * (gain * (words != IGNORED)).sum()
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """The same, position by position."""
-        return -self._cross_entropy(targets, "none").view_as(targets)
+        states = self.states.flatten(0, 1)
+        return -self._cross_entropy(states, targets.flatten(), "none").view_as(targets)
 
-    def _cross_entropy(self, targets: Tensor, reduction: str) -> Tensor:
+    def _asked(self, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """States and words one under another; on a processor without those that are `IGNORED`.
+
+        A tenth of a batch is padding, whose logits cost as much as any. Elsewhere it would cost
+        more to wait for how many there are.
+        """
+        states, words = self.states.flatten(0, 1), targets.flatten()
+        if words.device.type != "cpu":
+            return states, words
+        real = (words != IGNORED).nonzero().squeeze(1)
+        if len(real) in (0, len(words)):
+            return states, words
+        return states.index_select(0, real), words.index_select(0, real)
+
+    def _cross_entropy(self, states: Tensor, words: Tensor, reduction: str) -> Tensor:
         return F.linear_cross_entropy(
-            self.states.flatten(0, 1),
+            states,
             self.weight,
-            targets.flatten(),
+            words,
             linear_bias=self.bias,
             reduction=reduction,
             ignore_index=IGNORED,
-            options=self._pieces(targets.numel()),
+            options=self._pieces(len(words)),
         )
 
     def _pieces(self, positions: int) -> nn.LinearCrossEntropyOptions | None:
