@@ -3,9 +3,14 @@
 with record(model, "decoder.*.cross") as tape:
     model(batch)
 seen = payloads(tape, {"*": (target, source)})
-alignment(seen[0], "alignment.png")
+alignment(seen[0], "alignment.png")                # a picture
+draw(seen, Path("page.html"))                      # a page to look around in
+show(seen)                                         # the same in a notebook
 """
 
+from regard.look.notebook import Looks, show
+from regard.look.packed import as_json, packed
+from regard.look.page import page, save_page
 from regard.look.payload import Payload
 from regard.look.picture import draw
 from regard.look.plot import alignment, bars_by_length, curves, flow, grid, heat, positions
@@ -13,6 +18,7 @@ from regard.look.rollout import rollout
 from regard.look.taped import ancestry, followed, joined, payloads
 
 __all__ = [
-    "Payload", "alignment", "ancestry", "bars_by_length", "curves", "draw", "flow", "followed",
-    "grid", "heat", "joined", "payloads", "positions", "rollout",
+    "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "curves", "draw",
+    "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads", "positions",
+    "rollout", "save_page", "show",
 ]  # fmt: skip

@@ -145,15 +145,24 @@ def stepped(calls: Sequence[Call]) -> Iterator[tuple[Call, tuple[int, ...], int 
         yield call, places, step if len(calls) > 1 else None
 
 
+def places_of(calls: Sequence[Call]) -> tuple[int, ...]:
+    """The places of all queries of a site, call by call."""
+    return tuple(place for _, places, _ in stepped(calls) for place in places)
+
+
+def going_on(calls: Sequence[Call]) -> bool:
+    """Are the calls of a site steps of one decoding, each after the one before?"""
+    return all(earlier < later for earlier, later in pairwise(places_of(calls)))
+
+
 def in_order(calls: Sequence[Call]) -> tuple[int, ...]:
     """The places of all queries of a site, if its calls are steps of one decoding."""
-    places = tuple(place for _, places, _ in stepped(calls) for place in places)
-    if any(later <= earlier for earlier, later in pairwise(places)):
+    if not going_on(calls):
         raise UserError(
             f"the calls of site {calls[0].site!r} start over, so they are not the steps of one "
             "decoding: take each for itself, payloads(tape, ...), or record one at a time"
         )
-    return places
+    return places_of(calls)
 
 
 def taken(weights: Float[Tensor, "B N Q K"], row: int, site: str) -> Float[Tensor, "N Q K"]:

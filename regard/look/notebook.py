@@ -1,0 +1,83 @@
+"""Looks: payloads that a notebook shows as the page, in a frame of its own.
+
+    tape.show((target, source))                  # the last line of a cell
+    show(run.look("vendredi 3 mai 1998"))
+
+The frame holds the whole page in its `srcdoc` and is sandboxed: the page cannot reach the notebook,
+nor its styles the notebook's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from regard.attention.tape import Call, Tape
+from regard.core.errors import UserError
+from regard.look.packed import BUDGET
+from regard.look.page import page
+from regard.look.payload import Payload
+from regard.look.picture import draw
+from regard.look.taped import Labels, going_on, joined, labelled_sites, payloads, places_of
+
+FRAME = (
+    '<iframe title="attention" sandbox="allow-scripts allow-downloads" loading="lazy" '
+    'width="100%" height="{height}" style="border:0;border-radius:10px" srcdoc="{page}"></iframe>'
+)
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Where something looked, to be shown: a notebook does, `save` does elsewhere."""
+
+    payloads: tuple[Payload, ...]
+    title: str = ""
+    height: int = 640
+    """Pixels in a notebook."""
+
+    def __repr__(self) -> str:
+        places = ", ".join(each.site or each.kind for each in self.payloads)
+        return f"Looks({places}): a notebook shows them; elsewhere, save('page.html')"
+
+    def _repr_html_(self) -> str:
+        # Notebooks keep what they show, and most refuse more than this.
+        text = page(self.payloads, title=self.title, embedded=True, budget=BUDGET // 2)
+        return FRAME.format(height=self.height, page=escape(text, quote=True))
+
+    def save(self, path: Path | str) -> None:
+        """A file: .html is the page, .png, .svg and .pdf are pictures."""
+        draw(self.payloads, Path(path), title=self.title)
+
+
+def show(payloads: Sequence[Payload] | Payload, title: str = "") -> Looks:
+    """Payloads as a notebook shows them."""
+    several = (payloads,) if isinstance(payloads, Payload) else tuple(payloads)
+    if not several:
+        raise UserError("there is nothing to show: no payload was given")
+    return Looks(several, title)
+
+
+def of_tape(
+    tape: Tape, labels: Labels | tuple[Sequence[str], Sequence[str]] | None = None, row: int = 0
+) -> Looks:
+    """What a tape holds of one row of the batch; without labels, positions have numbers.
+
+    Labels are the texts of queries and keys, or such pairs by glob of sites. The steps of a decoder
+    are joined; calls that are not steps of one decoding are shown each for itself.
+    """
+    if labels is None:
+        named: Labels = {site: numbers(tape[site]) for site in tape.sites}
+    else:
+        named = labels if isinstance(labels, Mapping) else {"*": labels}
+    found: list[Payload] = []
+    for site, texts in labelled_sites(tape, named):
+        take = joined if going_on(tape[site]) else payloads
+        found += take(tape, {site: texts}, row=row)
+    return show(found)
+
+
+def numbers(calls: Sequence[Call]) -> tuple[list[str], list[str]]:
+    """A number for each query and key of a site."""
+    queries = max(places_of(calls)) + 1
+    keys = max(call.weights.shape[3] for call in calls)
+    return [str(place) for place in range(queries)], [str(place) for place in range(keys)]
