@@ -4,11 +4,13 @@ from torch import nn
 
 from regard.models.attention_pool import AttentionPooling
 from regard.models.attention_rnn_lm import AttentionRNNLM
+from regard.models.bag_of_ngrams import BagOfNgrams
 from regard.models.bahdanau import Bahdanau
 from regard.models.bilstm_crf import BiLSTMCRF
 from regard.models.clockwork_rnn import ClockworkRNN
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.gpt import GPT
+from regard.models.han import HAN
 from regard.models.hard_attention import HardAttention
 from regard.models.hred import HRED
 from regard.models.lstmn import LSTMN
@@ -18,6 +20,8 @@ from regard.models.online_aligner import OnlineAligner
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.pointer_lm import PointerLM
 from regard.models.rnn_lm import RNNLM
+from regard.models.text_cnn import TextCNN
+from regard.models.text_transformer import TextTransformer
 from regard.models.transformer import Transformer
 from regard.models.window_lm import WindowLM
 
@@ -38,7 +42,11 @@ MODELS: dict[str, type[nn.Module]] = {
     "online_aligner": OnlineAligner,
     "pointer_generator": PointerGenerator,
     "transformer": Transformer,
+    "bag_of_ngrams": BagOfNgrams,
+    "text_cnn": TextCNN,
     "attention_pool": AttentionPooling,
+    "han": HAN,
+    "text_transformer": TextTransformer,
     "bilstm_crf": BiLSTMCRF,
 }
 """Every model by the name a recipe calls it."""

@@ -1,0 +1,86 @@
+"""CNN over words: filters of several widths, and the most each finds (Kim 2014).
+
+c_i = relu(w · x_i:i+h-1 + b) for windows of h words, ĉ = max c_i, and a linear layer over all ĉ,
+with dropout (section 2). Windows reach over both ends of a text, as in Kim's code.
+
+Departures: one channel; the L2 constraint on the last layer is left to weight decay.
+
+>>> model = TextCNN(TextCNN.Config(width=8, filters=5), vocabulary=10, classes=3)
+>>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).shape
+torch.Size([1, 3])
+"""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.layers.bidirectional import within
+from regard.layers.spelling import letters_named
+from regard.layers.words import Words
+
+
+class TextCNN(nn.Module):
+    """Finds a few words anywhere in a text."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        width: PositiveInt = 300
+        """Of the vector of a word."""
+        windows: tuple[PositiveInt, ...] = (3, 4, 5)
+        """How many words filters look at."""
+        filters: PositiveInt = 100
+        """Of each width."""
+        letters: Literal["none", "cnn", "lstm"] = "none"
+        """How spellings are read, beside the table of words; needs data.letters."""
+        letters_width: PositiveInt = 30
+        source: str | None = None
+        """A run folder whose model says something of each word, beside the table of words."""
+        tune: bool = False
+        """Train the source too."""
+        dropout: float = Field(0.5, ge=0, lt=1)
+        """On what filters find."""
+        words_dropout: float = Field(0.0, ge=0, lt=1)
+        spread: float = Field(0.25, gt=0)
+        """The table of words starts uniform between minus this and this."""
+
+    def __init__(
+        self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.words = Words(
+            vocabulary,
+            config.width,
+            letters=letters_named(config.letters, config.letters_width, 30, 0.0),
+            source=source,
+            tune=config.tune,
+            dropout=config.words_dropout,
+            spread=config.spread,
+        )
+        self.filters = nn.ModuleList(
+            nn.Conv1d(self.words.width, config.filters, window, padding=window - 1)
+            for window in config.windows
+        )
+        self.drop = nn.Dropout(config.dropout)
+        self.output = nn.Linear(config.filters * len(config.windows), classes)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+        """How well each class fits each text."""
+        lengths = batch["lengths"]
+        real = within(lengths, batch["tokens"].shape[1])[..., None]  # [B,T,1]
+        x = torch.where(real, self.words(batch), 0.0).transpose(1, 2)  # [B,D,T]
+        most = []
+        for window, filters in zip(self.config.windows, self.filters, strict=True):
+            found = F.relu(filters(x))  # [B,C,T]
+            # Windows that lie wholly behind a text find nothing, which is what relu gives at least.
+            mine = within(lengths + window - 1, found.shape[2])[:, None]
+            most.append((found * mine).amax(2))
+        logits: Tensor = self.output(self.drop(torch.cat(most, dim=1)))
+        return logits
