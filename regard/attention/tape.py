@@ -23,7 +23,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from threading import Lock
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -87,6 +89,21 @@ class Call:
         return KINDS[self.kind]
 
 
+Texts = tuple[Sequence[str], Sequence[str]]
+"""The texts of queries and of keys."""
+
+
+@runtime_checkable
+class Shown(Protocol):
+    """What a notebook shows, and what can be kept as a file."""
+
+    def _repr_html_(self) -> str: ...
+
+    def save(self, path: Path | str) -> None:
+        """A file: .html is a page, .png, .svg and .pdf are pictures."""
+        ...
+
+
 @dataclass
 class Tape:
     """What was recorded: for each site the calls it made, in order."""
@@ -142,6 +159,21 @@ class Tape:
             )
         keys = max(part.shape[3] for part in parts)
         return torch.cat([nn.functional.pad(p, (0, keys - p.shape[3])) for p in parts], dim=2)
+
+    def show(self, labels: Texts | Mapping[str, Texts] | None = None, *, row: int = 0) -> Shown:
+        """One row of the batch as a page, for a notebook or to save.
+
+        `labels` are the texts of queries and keys, for all sites or by glob; without them,
+        positions have numbers.
+        """
+        # The one place where this layer knows of pictures: a door, through which it only hands
+        # itself on (tests/test_arrows.py).
+        from regard.look.notebook import of_tape
+
+        return of_tape(self, labels, row)
+
+    def _repr_html_(self) -> str | None:
+        return self.show()._repr_html_() if self.calls else None
 
     def add(self, call: Call) -> None:
         """Append a call."""
