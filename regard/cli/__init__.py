@@ -7,7 +7,20 @@ import sys
 
 import typer
 
-from regard.cli import doctor, evaluate, generate, look, reproduce, resume, train, translate, zoo
+from regard.cli import (
+    analogy,
+    doctor,
+    evaluate,
+    generate,
+    look,
+    neighbours,
+    reproduce,
+    resume,
+    train,
+    translate,
+    vectors,
+    zoo,
+)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,6 +35,9 @@ app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("translate")(translate.translate)
 app.command("look")(look.look)
+app.command("neighbours")(neighbours.neighbours)
+app.command("analogy")(analogy.analogy)
+app.command("vectors")(vectors.vectors)
 app.command("reproduce")(reproduce.reproduce)
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)

@@ -260,8 +260,7 @@ class _Build:
     def key(self, digests: Sequence[str]) -> str:
         """A name for all that the numbers depend on."""
         texts = [
-            (source.form, source.field, source.path.endswith(".gz"), digest)
-            for source, digest in zip(self.sources, digests, strict=True)
+            (*source.reading, digest) for source, digest in zip(self.sources, digests, strict=True)
         ]
         return _digest_of([VERSION, texts, self._tokeniser.digest, asdict(self.part)])[:32]
 

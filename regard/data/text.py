@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from regard.core.errors import UserError, choose, nearest, positive, unknown
+from regard.data.wording import plain_words
 
 LONGEST = 4_000_000
 """How many characters a line may have unless the caller says otherwise."""
@@ -299,18 +300,35 @@ class Source:
     """For TSV the column by number (from 1) or header; for JSONL the field by name."""
     longest: int = LONGEST
     """How many characters a line may have."""
+    words: str = "blank"
+    """A row of WORDINGS: a text as it stands, or words and signs of running text set apart."""
+    lowercase: bool = False
 
     def __post_init__(self) -> None:
         choose("form of text", self.form, FORMS)
+        choose("way to find words", self.words, WORDINGS)
         if (self.form == "plain") != (self.field is None):
             wanted = "takes no field" if self.form == "plain" else "needs field="
             raise UserError(f"{shown(self.path)}: {self.form} {wanted}, got field={self.field!r}")
         if self.form == "jsonl" and not isinstance(self.field, str):
             raise UserError(f"{self.path}: field={self.field!r}: JSON fields have names")
 
+    @property
+    def reading(self) -> tuple[object, ...]:
+        """All that the text depends on besides the content of the file."""
+        plain = (self.form, self.field, self.path.endswith(".gz"))
+        worded = (self.words, self.lowercase)
+        return plain if worded == ("blank", False) else (*plain, *worded)
+
     def records(self, watch: Watch | None = None) -> Iterator[Record]:
         """The text of every record, with its line."""
-        return FORMS[self.form](self, watch)
+        worded = WORDINGS[self.words]
+        for record in FORMS[self.form](self, watch):
+            if worded is None and not self.lowercase:
+                yield record
+                continue
+            texts = (text.lower() if self.lowercase else text for text in record.texts)
+            yield Record(record.number, tuple(worded(text) if worded else text for text in texts))
 
 
 def unpacked_name(path: str) -> str:
@@ -357,3 +375,12 @@ FORMS: dict[str, Callable[[Source, Watch | None], Iterator[Record]]] = {
     "jsonl": _jsonl,
 }
 """The forms text comes in. To add one, write its reader and add its row."""
+
+
+def plainly(text: str) -> str:
+    """Running text with blanks around its words and signs; line ends stay."""
+    return " ".join(plain_words(text, lowercase=False))
+
+
+WORDINGS: dict[str, Callable[[str], str] | None] = {"blank": None, "plain": plainly}
+"""How words are found: between blanks, or by the rules of wording.py."""

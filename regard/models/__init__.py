@@ -7,8 +7,10 @@ from regard.models.attention_rnn_lm import AttentionRNNLM
 from regard.models.bag_of_ngrams import BagOfNgrams
 from regard.models.bahdanau import Bahdanau
 from regard.models.bilstm_crf import BiLSTMCRF
+from regard.models.cbow import CBOW
 from regard.models.clockwork_rnn import ClockworkRNN
 from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.glove import GloVe
 from regard.models.gpt import GPT
 from regard.models.han import HAN
 from regard.models.hard_attention import HardAttention
@@ -20,12 +22,18 @@ from regard.models.online_aligner import OnlineAligner
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.pointer_lm import PointerLM
 from regard.models.rnn_lm import RNNLM
+from regard.models.skip_gram import SkipGram
+from regard.models.subword_skip_gram import SubwordSkipGram
 from regard.models.text_cnn import TextCNN
 from regard.models.text_transformer import TextTransformer
 from regard.models.transformer import Transformer
 from regard.models.window_lm import WindowLM
 
 MODELS: dict[str, type[nn.Module]] = {
+    "skip_gram": SkipGram,
+    "cbow": CBOW,
+    "glove": GloVe,
+    "subword_skip_gram": SubwordSkipGram,
     "window_lm": WindowLM,
     "rnn_lm": RNNLM,
     "attention_rnn_lm": AttentionRNNLM,

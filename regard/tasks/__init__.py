@@ -5,10 +5,12 @@ from regard.tasks.language_model import LanguageModelling
 from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
+from regard.tasks.word_vectors import WordVectors
 
 TASKS: dict[str, type[OpenTask]] = {
     "language_model": LanguageModelling,
     "translate": Translation,
+    "word_vectors": WordVectors,
     "classify": Classification,
     "tag": Tagging,
 }

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from regard.core.errors import UserError
 from regard.recipe import Recipe, parsed, read, shipped
 from regard.run import create, load, open_run
+from regard.train.optimise import build
 
 WORDS = ("quick", "brown", "fox", "jumps", "over", "lazy", "dog", "runs", "far", "away")
 
@@ -105,7 +106,7 @@ def test_every_shipped_recipe_builds_and_takes_two_steps(
     learns = [each for each in run.model.parameters() if each.requires_grad]
     before = [each.clone() for each in learns]
     batches, carry = run.task.batches(), None
-    optimiser = torch.optim.Adam(learns, 1e-3)
+    optimiser = build(run.recipe.train.optimiser, run.model)
     for index in range(2):
         loss = run.task.loss(run.model, batches.batch(0, index), carry)
         (loss.total / loss.items).backward()

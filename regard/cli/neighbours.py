@@ -1,0 +1,65 @@
+"""regard neighbours: the words whose vectors are most alike."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from regard.data.vectors import Vectors
+
+Place = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RUN|VECTORS",
+        help="A run of word_vectors, or a file of word2vec, GloVe or fastText (.vec).",
+    ),
+]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, help="How many words to show.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+
+
+def neighbours(
+    place: Place,
+    words: Annotated[list[str], typer.Argument(help="Words to look up.")],
+    count: Count = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the words whose vectors point most nearly the same way, with the cosine."""
+    vectors = vectors_at(place, words)
+    for word in words:
+        show({"word": word}, word, vectors.neighbours(word, count), as_json)
+
+
+def show(
+    asked: dict[str, object], title: str, found: list[tuple[str, float]], as_json: bool
+) -> None:
+    """Words and cosines, as a line or as an object."""
+    if as_json:
+        pairs = [{"word": word, "cosine": round(cosine, 6)} for word, cosine in found]
+        typer.echo(json.dumps({**asked, "nearest": pairs}, ensure_ascii=False))
+    else:
+        typer.echo(f"{title}: " + ", ".join(f"{word} {cosine:.3f}" for word, cosine in found))
+
+
+def vectors_at(place: Path, words: list[str]) -> "Vectors":
+    """The vectors of a run or of a file; a run of n-grams has one for any of these words too."""
+    from regard.data.vectors import read_vectors
+
+    return run_vectors(place, words) if place.is_dir() else read_vectors(place)
+
+
+def run_vectors(folder: Path, words: list[str]) -> "Vectors":
+    """The vectors of a run."""
+    from regard.core.errors import UserError
+    from regard.run import load
+    from regard.tasks.word_vectors import WordVectors
+
+    run = load(folder)
+    if not isinstance(run.task, WordVectors):
+        raise UserError(
+            f"{folder}: a run of {run.recipe.task} has no word vectors to look at; take one of "
+            "word_vectors, or a file of vectors"
+        )
+    return run.task.vectors(run.model, words)
