@@ -67,8 +67,12 @@ class Predicts(Protocol):
         """The texts of a file."""
         ...
 
+    def parted(self, line: str, where: str) -> tuple[str, ...]:
+        """The text of a line, in one part or two; `where` is what errors call it."""
+        ...
+
     def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
-        """What the model says of each text, in one part or two."""
+        """What the model says of each text."""
         ...
 
     def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:

@@ -7,9 +7,12 @@ from torch import nn
 
 from regard.attention import record
 from regard.core.errors import UserError, choose
+from regard.core.protocols import Batch
 from regard.look import Payload
 from regard.look import joined as joined_payloads
+from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
+from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
 from regard.translator import Looking, payloads, translations
@@ -53,8 +56,60 @@ def of_language_model(
     return tuple(found)
 
 
+def of_classification(
+    task: OpenTask, model: nn.Module, text: str, looking: Looking
+) -> tuple[Payload, ...]:
+    """Where a classifier looked: at words, and in a document at sentences too."""
+    assert isinstance(task, Classification)
+    parts = task.parted(text, "text")
+    batch, words, sentences = task.shown(parts)
+    (answer,) = task.answers(model, [parts])
+    return read_by(model, batch, looking, words, sentences, answer.text.replace("\t", " "))
+
+
+def of_tagging(
+    task: OpenTask, model: nn.Module, text: str, looking: Looking
+) -> tuple[Payload, ...]:
+    """Where a tagger looked, word by word."""
+    assert isinstance(task, Tagging)
+    words = task.words_of(text)
+    batch = task.numbers_of([words]).gather(torch.tensor([0]))
+    return read_by(model, batch, looking, words, [], text)
+
+
+def read_by(
+    model: nn.Module,
+    batch: Batch,
+    looking: Looking,
+    words: list[str],
+    sentences: list[str],
+    whole: str,
+) -> tuple[Payload, ...]:
+    """What is recorded while a model reads one text: each axis is words, sentences or the whole."""
+    device = next(model.parameters()).device
+    placed = {name: each.to(device) for name, each in batch.items()}
+    with torch.no_grad(), record(model, looking.sites or "*", heads=looking.heads) as tape:
+        model(placed)
+
+    def named(count: int, *, looks: bool) -> list[str]:
+        if count == 1 and looks:
+            return [whole]
+        return words if count == len(words) else sentences
+
+    found: list[Payload] = []
+    for site in tape.sites:
+        queries, keys = tape[site][-1].weights.shape[2:]
+        # Where every sentence has one word, sentences ask words and the whole asks sentences.
+        asked = sentences if keys == len(words) and queries == len(sentences) > 1 else None
+        labels = (asked or named(queries, looks=True), named(keys, looks=False))
+        found += joined_payloads(tape, {site: labels})
+    return tuple(found)
+
+
 SEEN: dict[str, Callable[[OpenTask, nn.Module, str, Looking], tuple[Payload, ...]]] = {
     "language_model": of_language_model,
     "translate": of_translation,
+    "classify": of_classification,
+    "tag": of_tagging,
 }
 """How the models of each task are looked into."""

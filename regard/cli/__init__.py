@@ -14,6 +14,8 @@ from regard.cli import (
     generate,
     look,
     neighbours,
+    predict,
+    report,
     reproduce,
     resume,
     train,
@@ -34,6 +36,8 @@ app.command("resume")(resume.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("translate")(translate.translate)
+app.command("predict")(predict.predict)
+app.command("report")(report.report)
 app.command("look")(look.look)
 app.command("neighbours")(neighbours.neighbours)
 app.command("analogy")(analogy.analogy)

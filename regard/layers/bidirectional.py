@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.core.errors import choose, fraction, positive
+from regard.core.errors import choose, positive
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import CELLS
 
 
@@ -34,7 +35,7 @@ class Bidirectional(nn.Module):
         widths = [positive("width", width), *[self.width] * (positive("layers", layers) - 1)]
         self.forth = nn.ModuleList(cell(each, hidden, batch_first=True) for each in widths)
         self.back = nn.ModuleList(cell(each, hidden, batch_first=True) for each in widths)
-        self.between = nn.Dropout(fraction("dropout", dropout))
+        self.between = Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "B T C"], lengths: Int[Tensor, "B"]

@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.core.errors import choose, fraction, positive
+from regard.core.errors import choose, positive
 from regard.layers.bidirectional import Bidirectional
+from regard.layers.dropout import Dropout
 
 LETTERS = 262
 """How many numbers spellings have."""
@@ -28,7 +29,7 @@ class LetterEncoder(nn.Module, ABC):
         super().__init__()
         self.width = positive("width", width)
         self.embed = nn.Embedding(LETTERS, positive("letter_width", letter_width), padding_idx=0)
-        self.drop = nn.Dropout(fraction("dropout", dropout))
+        self.drop = Dropout(dropout)
         reach = (3.0 / letter_width) ** 0.5
         nn.init.uniform_(self.embed.weight, -reach, reach)
         nn.init.zeros_(self.embed.weight.data[0])

@@ -19,8 +19,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.core.errors import UserError, fraction, positive
+from regard.core.errors import UserError, positive
 from regard.core.protocols import Batch
+from regard.layers.dropout import Dropout
 from regard.layers.spelling import LetterCNN as LetterCNN
 from regard.layers.spelling import LetterEncoder
 
@@ -65,7 +66,7 @@ class Words(nn.Module):
         nn.init.zeros_(self.table.weight.data[0])
         self.letters = letters
         self.source = None if source is None else Given(source, tune=tune)
-        self.drop = nn.Dropout(fraction("dropout", dropout))
+        self.drop = Dropout(dropout)
         self.width = (
             width
             + (0 if letters is None else letters.width)

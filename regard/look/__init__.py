@@ -13,12 +13,22 @@ from regard.look.packed import as_json, packed
 from regard.look.page import page, save_page
 from regard.look.payload import Payload
 from regard.look.picture import draw
-from regard.look.plot import alignment, bars_by_length, curves, flow, grid, heat, positions
+from regard.look.plot import (
+    alignment,
+    bars_by_length,
+    confusion,
+    curves,
+    document,
+    flow,
+    grid,
+    heat,
+    positions,
+)
 from regard.look.rollout import rollout
 from regard.look.taped import ancestry, followed, joined, payloads
 
 __all__ = [
-    "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "curves", "draw",
-    "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads", "positions",
+    "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion", "curves",
+    "document", "draw", "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads", "positions",
     "rollout", "save_page", "show",
 ]  # fmt: skip

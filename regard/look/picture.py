@@ -6,7 +6,7 @@ from pathlib import Path
 from regard.core.errors import UserError, choose
 from regard.look.page import save_page
 from regard.look.payload import Payload
-from regard.look.plot import alignment, flow, grid, heat
+from regard.look.plot import alignment, document, flow, grid, heat
 from regard.look.rollout import rollout
 
 
@@ -20,14 +20,42 @@ def single(payloads: Sequence[Payload], view: str) -> Payload:
     return payloads[0]
 
 
+def levels(payloads: Sequence[Payload]) -> tuple[Payload, Payload]:
+    """Words and sentences of a document: two sites that pool, the second over the first."""
+    if not two_levels(payloads):
+        raise UserError(
+            "the view 'document' shows the words and the sentences of a document, which only a "
+            "model of two levels looks at; choose another view"
+        )
+    return payloads[0], payloads[1]
+
+
+def two_levels(payloads: Sequence[Payload]) -> bool:
+    """Do sentences look at words here, and one query at the sentences?"""
+    if len(payloads) != 2 or any(each.kind != "pool" for each in payloads):
+        return False
+    words, sentences = payloads
+    return len(sentences.queries) == 1 and words.queries == sentences.keys
+
+
+def fitting(payloads: Sequence[Payload]) -> str:
+    """The view that fits best, where none was asked for."""
+    if two_levels(payloads):
+        return "document"
+    if len(payloads) == 1 and payloads[0].kind == "pool":
+        return "text"
+    return "matrix" if sum(len(each.weights) for each in payloads) == 1 else "heads"
+
+
 DRAWINGS: dict[str, Callable[[Sequence[Payload], Path], None]] = {
     "matrix": lambda payloads, path: alignment(single(payloads, "matrix"), path),
     "heads": lambda payloads, path: grid(payloads, path),
     "links": lambda payloads, path: flow(single(payloads, "links"), path),
     "text": lambda payloads, path: heat(single(payloads, "text"), path),
     "rollout": lambda payloads, path: alignment(rollout(payloads), path),
+    "document": lambda payloads, path: document(*levels(payloads), path),
 }
-"""What can be drawn of payloads, by the name of the view; the page has all but the last."""
+"""What can be drawn of payloads, by the name of the view; the page has all but the last two."""
 
 
 def draw(
@@ -35,15 +63,17 @@ def draw(
 ) -> None:
     """A drawing (.png, .svg, .pdf) or the page (.html), which holds everything it needs.
 
-    Without a `view`, a single head is drawn large with its words, several heads side by side.
+    Without a `view`, a single head is drawn large with its words, several heads side by side, and
+    what was pooled as shades under the words.
     """
     if view is not None:
         choose("view", view, DRAWINGS)
     if path.suffix.lower() == ".html":
         if view == "rollout":
             save_page([rollout(payloads)], path, title=title)
+        elif view == "document":
+            save_page(levels(payloads), path, title=title, view="text")
         else:
             save_page(payloads, path, title=title, view=view)
         return
-    heads = sum(len(each.weights) for each in payloads)
-    DRAWINGS[view or ("matrix" if heads == 1 else "heads")](payloads, path)
+    DRAWINGS[view or fitting(payloads)](payloads, path)

@@ -72,6 +72,26 @@ def heat(payload: Payload, path: Path | str) -> None:
         save(heat_figure(payload), path)
 
 
+def document(words: Payload, sentences: Payload, path: Path | str) -> None:
+    """A document with its two levels: bars for sentences, shades for words."""
+    with drawing(path) as path:
+        from regard.look.document import document_figure
+        from regard.look.sheet import save
+
+        save(document_figure(words, sentences), path)
+
+
+def confusion(
+    labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str
+) -> None:
+    """Which class was taken for which: `counts[true][said]`, with the names of the classes."""
+    with drawing(path) as path:
+        from regard.look.confusion import confusion_figure
+        from regard.look.sheet import save
+
+        save(confusion_figure(labels, plain_array(counts)), path)
+
+
 def flow(payload: Payload, path: Path | str) -> None:
     """Links between the keys on the left and the queries on the right."""
     with drawing(path) as path:

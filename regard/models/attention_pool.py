@@ -23,6 +23,7 @@ from regard.attention import padding, weigh_named
 from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
+from regard.layers.dropout import Dropout
 from regard.layers.pool import AttentionPool
 from regard.layers.spelling import letters_named
 from regard.layers.words import Words
@@ -79,7 +80,7 @@ class AttentionPooling(nn.Module):
         )
         width = self.encoder.width
         self.pool = AttentionPool(config.score, width, weigh=weigh_named(config.weigh, width))
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.output = nn.Linear(width, classes)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:

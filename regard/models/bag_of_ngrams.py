@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import within
+from regard.layers.dropout import Dropout
 
 FACTOR = 116049371
 """What fastText multiplies a hash by before it adds the next word."""
@@ -48,7 +49,7 @@ class BagOfNgrams(nn.Module):
         self.vocabulary = vocabulary
         rows = vocabulary + (config.buckets if config.ngrams > 1 else 0)
         self.table = nn.EmbeddingBag(rows, config.width, mode="mean", padding_idx=0, sparse=True)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.output = nn.Linear(config.width, classes)
         nn.init.uniform_(self.table.weight, -1 / config.width, 1 / config.width)
         nn.init.zeros_(self.table.weight.data[0])

@@ -24,6 +24,7 @@ from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.crf import CRF
+from regard.layers.dropout import Dropout
 from regard.layers.spelling import letters_named
 from regard.layers.tags import Apart, Tags
 from regard.layers.words import Given, Words
@@ -85,7 +86,7 @@ class BiLSTMCRF(nn.Module):
             if more
             else None
         )
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.output = nn.Linear(self.first.width, classes)
         self.chain = CRF(classes) if config.crf else None
 

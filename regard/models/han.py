@@ -24,6 +24,7 @@ from regard.attention import padding, segment
 from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
+from regard.layers.dropout import Dropout
 from regard.layers.pool import AttentionPool
 from regard.layers.sentences import SentenceCut
 from regard.layers.words import Words
@@ -58,7 +59,7 @@ class HAN(nn.Module):
         self.word_pool = AttentionPool(config.score, width, hidden=config.attention)
         self.sentence_encoder = Bidirectional(config.cell, width, config.hidden)
         self.sentence_pool = AttentionPool(config.score, width, hidden=config.attention)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.output = nn.Linear(width, classes)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import within
+from regard.layers.dropout import Dropout
 from regard.layers.spelling import letters_named
 from regard.layers.words import Words
 
@@ -68,7 +69,7 @@ class TextCNN(nn.Module):
             nn.Conv1d(self.words.width, config.filters, window, padding=window - 1)
             for window in config.windows
         )
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.output = nn.Linear(config.filters * len(config.windows), classes)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:

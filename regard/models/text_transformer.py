@@ -21,6 +21,7 @@ from regard.core.config import Config
 from regard.core.errors import divides
 from regard.core.protocols import Batch
 from regard.layers.block import EncoderBlock
+from regard.layers.dropout import Dropout
 from regard.layers.embedding import SegmentEmbedding
 from regard.layers.pool import AttentionPool
 from regard.layers.position import POSITIONS
@@ -61,7 +62,7 @@ class TextTransformer(nn.Module):
         self.words = Words(vocabulary, width, spread=config.spread)
         self.position = POSITIONS[config.position](width, config.context)
         self.segment = SegmentEmbedding(2, width) if config.pairs else None
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             EncoderBlock(width, config.heads, config.hidden, dropout=config.dropout)
             for _ in range(config.layers)

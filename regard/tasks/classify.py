@@ -23,8 +23,10 @@ from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, NOBODY, BucketBatches, Tokeniser, train
 from regard.data import load as load_tokeniser
-from regard.data.labelled import Example, LabelledText
+from regard.data.labelled import FIELDED, Example, LabelledText, labelled_form
 from regard.data.numbered import NumberedTexts, Reading, numbered
+from regard.data.pipeline import EOS
+from regard.data.text import lines
 from regard.tasks.confusion import Confusion
 from regard.tasks.examples import Examples, examples_of, pieces
 from regard.tasks.reading import batches_over, begin_with_vectors
@@ -241,18 +243,40 @@ class Classification(OpenTask):
 
     def inputs(self, path: str) -> list[tuple[str, ...]]:
         """The texts of a file: in the fields of the recipe if it has any, else one a line."""
-        form = self.data.form if self.data.text else None
-        source = LabelledText(path=path, form=form, text=self.data.text)
-        return [each.texts for each in source.examples()]
+        form = labelled_form(path)
+        if self.data.text and form in FIELDED:
+            source = LabelledText(path=path, form=form, text=self.data.text)
+            return [each.texts for each in source.examples()]
+        return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
+
+    def parted(self, line: str, where: str) -> tuple[str, ...]:
+        """The parts of a line: one, or the two of a pair apart by a tab."""
+        parts = max(1, len(self.data.text))
+        found = tuple(line.split("\t", parts - 1))
+        if len(found) != parts:
+            raise UserError(f"{where}: a pair was expected, its two parts apart by a tab")
+        return found
 
     def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
         """What each line is; the parts of a pair are apart by a tab."""
-        parts = max(1, len(self.data.text))
-        texts = [tuple(line.split("\t", parts - 1)) for line in lines]
-        for number, each in enumerate(texts, start=1):
-            if len(each) != parts:
-                raise UserError(f"input:{number}: a pair was expected, its parts apart by a tab")
-        return self.answers(model, texts)
+        numbered = enumerate(lines, start=1)
+        return self.answers(
+            model, [self.parted(each, f"line {number}") for number, each in numbered]
+        )
+
+    def shown(self, parts: Sequence[str]) -> tuple[Batch, list[str], list[str]]:
+        """One text as a batch, the text of each of its tokens, and its sentences if it has any."""
+        batch = self.numbers_of([parts]).gather(torch.tensor([0]))
+        held = pieces(parts, self.data)
+        if self.reading.pairs:
+            held = [[*held[0], EOS], *held[1:]]
+        joined = [" ".join(words) for words in held]
+        if self.tokeniser.kind == "word":
+            tokens = [word for words in held for word in words]
+        else:
+            spans = [(text, self.tokeniser.offsets(text)) for text in joined]
+            tokens = [text[begin:end] for text, each in spans for begin, end in each]
+        return batch, tokens[: batch["tokens"].shape[1]], joined
 
     def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
         """What each text is, with the probability of every class."""

@@ -26,6 +26,7 @@ from regard.data.conll import OUTSIDE, Tagged, checked, converted, sentences, to
 from regard.data.numbered import NumberedTexts, Reading, numbered
 from regard.data.parallel import Sentences
 from regard.data.pipeline import words as words_in
+from regard.data.text import lines
 from regard.tasks.classify import LABELS, read_labels, write_labels
 from regard.tasks.entities import Counted
 from regard.tasks.examples import divided
@@ -284,9 +285,15 @@ class Tagging(OpenTask):
 
     def inputs(self, path: str) -> list[tuple[str, ...]]:
         """The sentences of a file: one a line, words apart by blanks."""
-        from regard.data.text import lines
-
         return [(record.text,) for record in lines(path)]
+
+    def parted(self, line: str, where: str) -> tuple[str, ...]:
+        """A sentence is one part."""
+        return (line,)
+
+    def words_of(self, text: str) -> list[str]:
+        """The words of a sentence: what stands between blanks."""
+        return words_in(text)
 
     def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
         """The tags of sentences, whose words are apart by blanks."""
@@ -294,7 +301,7 @@ class Tagging(OpenTask):
 
     def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
         """Each sentence with a tag and its probability for every word, and its chunks."""
-        every = [words_in(text) for (text,) in texts]
+        every = [self.words_of(text) for (text,) in texts]
         answers = []
         for words, (tags, likely) in zip(every, self.tags_of(model, every), strict=True):
             shown = "".join(f"{w}\t{t}\n" for w, t in zip(words, tags, strict=True))
