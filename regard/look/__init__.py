@@ -29,6 +29,6 @@ from regard.look.taped import ancestry, followed, joined, payloads
 
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion", "curves",
-    "document", "draw", "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads", "positions",
-    "rollout", "save_page", "show",
+    "document", "draw", "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads",
+    "positions", "rollout", "save_page", "show",
 ]  # fmt: skip
