@@ -84,6 +84,8 @@ class Continuous(Generic[State]):
         self._waiting: list[list[Writer]] = []
         self._groups: list[tuple[list[Writer], State]] = []  # one if all states can be joined
         self._gone: set[Writer] = set()
+        self.lost: list[Writer] = []
+        """Texts that ended in the last step because logits were not finite; the others go on."""
 
     def __len__(self) -> int:
         """How many texts are being written."""
@@ -117,10 +119,8 @@ class Continuous(Generic[State]):
 
     @torch.inference_mode()
     def step(self) -> list[tuple[Writer, Piece]]:
-        """The next token of every text; a text whose logits are not finite has no piece.
-
-        Such a text ends without one, for the reader to notice: the others must go on.
-        """
+        """The next token of every text, except for those that are `lost`."""
+        self.lost = []
         self._part()
         self._start()
         if not self._groups:
@@ -129,7 +129,8 @@ class Continuous(Generic[State]):
         writers = [writer for some, _ in self._groups for writer in some]
         pieces = self._chosen(writers, logits[0] if len(logits) == 1 else torch.cat(logits))
         found = {writer for writer, _ in pieces}
-        self._gone.update(writer for writer in writers if writer not in found)
+        self.lost = [writer for writer in writers if writer not in found]
+        self._gone.update(self.lost)
         self._gone.update(writer for writer, piece in pieces if piece.reason)
         self._part()
         self._join()

@@ -143,7 +143,9 @@ def test_a_text_without_finite_logits_ends_without_a_piece_and_the_others_go_on(
     (broken,) = batch.join([0], Request(max_tokens=9))
     (whole,) = batch.join([5], Request(max_tokens=3))
     assert {writer for writer, _ in batch.step()} == {broken, whole}
+    assert batch.lost == []
     assert {writer for writer, _ in batch.step()} == {whole}
+    assert batch.lost == [broken]
     assert len(batch) == 1
     assert [piece.reason for _, piece in batch.step()] == ["length"]
 

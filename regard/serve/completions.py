@@ -1,0 +1,250 @@
+"""Completions: a request in OpenAI's form made ready for the engine, and what came of it put back.
+
+https://platform.openai.com/docs/api-reference/completions has the form.
+"""
+
+import json
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from uuid import uuid4
+
+from regard.core.protocols import Bounded
+from regard.data import Tokeniser
+from regard.decode import Greedy, Piece, Policy, Request, Sampling
+from regard.serve.job import Prompt, Writing
+from regard.serve.limits import Limits
+from regard.serve.refused import Refused, too_long, wrong
+from regard.serve.schema import Completion
+from regard.serve.served import Served
+
+NEVER = -9999.0
+"""What is said for the logarithm of a chance of zero, which JSON has no number for."""
+
+
+def policy(asked: Completion) -> Policy:
+    """How tokens are to be chosen; a temperature of 0 is the likeliest."""
+    if asked.temperature == 0:
+        return Greedy(repetition_penalty=asked.repetition_penalty)
+    return Sampling(
+        seed=time.time_ns() if asked.seed is None else asked.seed,
+        temperature=1.0 if asked.temperature is None else asked.temperature,
+        top_k=asked.top_k,
+        top_p=1.0 if asked.top_p is None else asked.top_p,
+        min_p=asked.min_p,
+        repetition_penalty=asked.repetition_penalty,
+    )
+
+
+def texts_of(asked: Completion) -> list[str | list[int]]:
+    """The prompts, whichever way they were given."""
+    given = asked.prompt
+    if isinstance(given, str):
+        return [given]
+    if given and all(isinstance(each, int) for each in given):
+        return [[each for each in given if isinstance(each, int)]]
+    return [each for each in given if not isinstance(each, int)]
+
+
+def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "Completed"]:
+    """The job, and where what comes of it is collected. Everything is checked here."""
+    stepper, tokeniser = run.writer
+    given, n = texts_of(asked), asked.n or 1
+    if n > limits.samples:
+        raise wrong("n", f"n={n} is more than the {limits.samples} texts there may be")
+    if not 0 < len(given) <= limits.prompts:
+        raise wrong("prompt", f"{len(given)} prompts were given; 1 to {limits.prompts} may be")
+    if asked.echo and asked.logprobs is not None:
+        raise wrong("logprobs", "log-probabilities of the prompt (echo) are not computed")
+    stops = [asked.stop] if isinstance(asked.stop, str) else list(asked.stop or ())
+    if len(stops) > 4 or not all(stops) or max(map(len, stops), default=0) > 1000:
+        raise wrong("stop", "stop must be at most 4 texts of 1 to 1,000 letters")
+    context = stepper.context_limit if isinstance(stepper, Bounded) else limits.tokens
+    how, prompts = policy(asked), []
+    for number, each in enumerate(given):
+        tokens = numbered(each, tokeniser, limits)
+        most = fitting(len(tokens), asked, context)
+        request = Request(
+            policy=how, max_tokens=most, samples=n, alternatives=asked.logprobs, first=number
+        )
+        prompts.append(Prompt(tokens, request))
+    echoes = [each if isinstance(each, str) else tokeniser.decode(each) for each in given]
+    choices = [
+        Choice(number * n + sample, echoes[number] if asked.echo else "")
+        for number in range(len(given))
+        for sample in range(n)
+    ]
+    read = sum(len(prompt.tokens) for prompt in prompts)
+    return Writing(run.name, prompts, stops), Completed(asked.model, n, choices, tokeniser, read)
+
+
+def numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> list[int]:
+    """The tokens of a prompt; for an empty one a line's end, after which anything may begin."""
+    if isinstance(text, str):
+        if len(text) > limits.letters:
+            raise too_long(len(text), limits.letters, "prompt")
+        return tokeniser.encode(text or "\n") or [tokeniser.eos]
+    for token in text:
+        if token >= tokeniser.vocabulary:
+            raise wrong(
+                "prompt",
+                f"token {token} is not in the vocabulary, which goes from 0 to "
+                f"{tokeniser.vocabulary - 1}",
+            )
+    return text or [tokeniser.eos]
+
+
+def fitting(length: int, asked: Completion, context: int) -> int:
+    """How many tokens to write; prompt and answer must fit the context."""
+    room = context - length
+    most = asked.max_tokens
+    if "max_tokens" not in asked.model_fields_set or most is None:
+        most = min(16, room)
+    if most < 1 or most > room:
+        raise wrong(
+            "prompt" if room < 1 else "max_tokens",
+            f"the prompt has {length:,} tokens and max_tokens is {max(most, 1):,}; together they "
+            f"may be {context:,}",
+            code="context_length_exceeded",
+        )
+    return most
+
+
+@dataclass
+class Choice:
+    """One text as it comes."""
+
+    index: int
+    pending: str
+    """What was not yet handed out: at first the prompt, if it is to be repeated."""
+    text: str = ""
+    """What was handed out."""
+    reason: str | None = None
+    tokens: list[str] = field(default_factory=list)
+    logs: list[float] = field(default_factory=list)
+    tops: list[dict[str, float]] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+
+    def push(self, piece: Piece, tokeniser: Tokeniser) -> None:
+        """One more token."""
+        if piece.log_probability is not None:
+            self.tokens.append(tokeniser.decode([piece.token]))
+            self.logs.append(finite(piece.log_probability))
+            self.offsets.append(len(self.text) + len(self.pending))
+            tops: dict[str, float] = {}
+            for token, log in piece.alternatives or ():
+                tops.setdefault(tokeniser.decode([token]), finite(log))
+            self.tops.append(tops)
+        self.pending += piece.text
+        self.reason = piece.reason
+
+    def taken(self) -> dict[str, object]:
+        """What is new since the last time, as a client reads it."""
+        text, self.pending = self.pending, ""
+        self.text += text
+        logprobs = None
+        if self.tokens:
+            logprobs = {
+                "tokens": self.tokens,
+                "token_logprobs": self.logs,
+                "top_logprobs": self.tops if any(self.tops) else None,
+                "text_offset": self.offsets,
+            }
+            self.tokens, self.logs, self.tops, self.offsets = [], [], [], []
+        return {
+            "index": self.index,
+            "text": text,
+            "logprobs": logprobs,
+            "finish_reason": self.reason,
+        }
+
+
+@dataclass
+class Completed:
+    """All texts of a request as they come."""
+
+    model: str
+    samples: int
+    choices: list[Choice]
+    tokeniser: Tokeniser
+    read: int
+    written: int = 0
+    id: str = field(default_factory=lambda: f"cmpl-{uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def whole(self) -> bool:
+        """Have all ended?"""
+        return all(choice.reason for choice in self.choices)
+
+    def push(self, piece: Piece) -> Choice:
+        """One more token of one of them."""
+        choice = self.choices[piece.row.prompt * self.samples + piece.row.sample]
+        choice.push(piece, self.tokeniser)
+        self.written += 1
+        return choice
+
+    def form(self, choices: Sequence[Choice], usage: bool) -> dict[str, object]:
+        """What is new of these choices."""
+        made: dict[str, object] = {
+            "id": self.id,
+            "object": "text_completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": [choice.taken() for choice in choices],
+        }
+        if usage:
+            made["usage"] = {
+                "prompt_tokens": self.read,
+                "completion_tokens": self.written,
+                "total_tokens": self.read + self.written,
+            }
+        return made
+
+
+async def collected(job: Writing, completed: Completed) -> dict[str, object]:
+    """The whole answer."""
+    while not completed.whole:
+        completed.push(checked(await job.pieces.get()))
+    return completed.form(completed.choices, usage=True)
+
+
+async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIterator[str]:
+    """Events as they come, several tokens in one if they came faster than they were taken."""
+    try:
+        while not completed.whole:
+            choice = completed.push(checked(await job.pieces.get()))
+            new = {choice.index: choice}
+            while not job.pieces.empty():
+                choice = completed.push(checked(job.pieces.get_nowait()))
+                new[choice.index] = choice
+            said = [each for each in new.values() if each.pending or each.tokens or each.reason]
+            if said:
+                yield event(completed.form(said, usage=False))
+        if usage:
+            yield event(completed.form([], usage=True))
+        yield "data: [DONE]\n\n"
+    except Refused as refused:
+        yield event(refused.body())
+
+
+def checked(piece: Piece | BaseException) -> Piece:
+    """A piece; if something went wrong instead, that is raised."""
+    if isinstance(piece, BaseException):
+        raise Refused(500, "the model failed; the server's log says more", code="failed")
+    return piece
+
+
+def event(made: Mapping[str, object]) -> str:
+    """One event of a stream, in ASCII."""
+    return f"data: {json.dumps(made, separators=(',', ':'))}\n\n"
+
+
+def finite(log: float) -> float:
+    """A number that JSON has.
+
+    >>> finite(float("-inf"))
+    -9999.0
+    """
+    return log if isfinite(log) else NEVER

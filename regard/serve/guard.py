@@ -1,0 +1,265 @@
+"""Guard: what every request passes before any route sees it, and what every answer carries.
+
+In this order: the name it came by (Host) and the page that sent it (Origin), so that a web page
+elsewhere cannot reach a server on this machine by pointing its own name here; the key; the size and
+the speed of the body; the time for all of it. A refusal costs next to nothing.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from regard.serve.limits import Limits, is_address, loopback
+from regard.serve.metrics import Metrics
+from regard.serve.refused import Refused
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, object]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Scope = MutableMapping[str, object]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+OPEN = ("/health",)
+"""Routes that need no key: whoever looks after the server has none."""
+
+LEFT = 499
+"""How a request is counted whose client went away, after nginx."""
+
+HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+)
+"""What an answer says unless it says otherwise."""
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Who may ask."""
+
+    key: str | None = None
+    """What a client must know; None is a server for this machine alone."""
+    hosts: tuple[str, ...] = ()
+    """Names by which the server may be called, besides those of this machine."""
+
+    def check(self, headers: "Headers", path: str) -> None:
+        """Refuse who must not ask."""
+        host = headers.one("host")
+        if host is None or not self._known(host):
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "this server is not called by that name; allow it with --allow-host",
+                code="host_not_allowed",
+            )
+        origin = headers.one("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise Refused(
+                HTTPStatus.FORBIDDEN,
+                "a page of another origin may not ask this server",
+                code="origin_not_allowed",
+            )
+        if self.key is not None and path not in OPEN:
+            self._check_key(headers.one("authorization"), self.key)
+
+    def _known(self, host: str) -> bool:
+        """A name that rebinding cannot forge: ours, an allowed one or, with a key, an address."""
+        try:
+            name = urlsplit(f"//{host}").hostname
+        except ValueError:
+            return False
+        if not name:
+            return False
+        return loopback(name) or name in self.hosts or (self.key is not None and is_address(name))
+
+    def _check_key(self, given: str | None, key: str) -> None:
+        """Compare in a time that tells nothing: digests, so that not even the length shows."""
+        digest = sha256(presented(given or "").encode()).digest()
+        if not hmac.compare_digest(digest, sha256(key.encode()).digest()):
+            raise Refused(
+                HTTPStatus.UNAUTHORIZED,
+                "the API key is missing or wrong: send it as `Authorization: Bearer KEY`",
+                code="invalid_api_key",
+            )
+
+
+def presented(header: str) -> str:
+    """The key in an Authorization header: a bearer's, or the password a browser asked for.
+
+    >>> presented("Bearer abc"), presented("Basic OmFiYw=="), presented("nonsense")
+    ('abc', 'abc', '')
+    """
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode().partition(":")[2]
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""
+
+
+class Headers:
+    """The headers of a request, of which some must not come twice."""
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        self._raw = raw
+
+    def one(self, name: str) -> str | None:
+        """The value of a header; None if there is none."""
+        wanted = name.encode()
+        found = [value.decode("latin-1") for key, value in self._raw if key.lower() == wanted]
+        if len(found) > 1:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"there is more than one header {name}")
+        return found[0] if found else None
+
+
+class Guard:
+    """An application behind its doors."""
+
+    def __init__(self, app: App, doors: Doors, limits: Limits, metrics: Metrics) -> None:
+        self._app, self._doors, self._limits, self._metrics = app, doors, limits, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and count it."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return  # a websocket is closed by the server if nobody accepts it
+        answer = Answer(send)
+        begun = time.perf_counter()
+        self._metrics.in_flight += 1
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                await self._guarded(scope, receive, answer)
+        except Refused as refused:
+            await answer.refuse(refused)
+        except TimeoutError:
+            await answer.refuse(overdue(self._limits.seconds))
+        finally:
+            self._metrics.in_flight -= 1
+            seconds = time.perf_counter() - begun
+            self._metrics.answered(route_of(scope), answer.status or LEFT, seconds)
+
+    async def _guarded(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
+        raw = scope["headers"]
+        assert isinstance(raw, list)
+        headers = Headers(raw)
+        self._doors.check(headers, str(scope["path"]))
+        body = await self._body(headers, receive)
+        if body is not None:
+            await self._app(scope, replayed(body, receive), answer)
+
+    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+        """The whole body; None if the client left before it was there."""
+        most = self._limits.body
+        length = headers.one("content-length")
+        if length is not None and int(length) > most:  # the server has seen that it is a number
+            raise too_large(most)
+        parts, size = [], 0
+        try:
+            async with asyncio.timeout(self._limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    part = message.get("body", b"")
+                    assert isinstance(part, bytes)
+                    parts.append(part)
+                    size += len(part)
+                    if size > most:
+                        raise too_large(most)
+                    if not message.get("more_body"):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise Refused(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body was not there after {self._limits.body_seconds:g} seconds",
+            ) from None
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """A body that is here already, and then whatever else comes."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+class Answer:
+    """Sends, adds the headers that every answer has, and remembers how far it got."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status: int | None = None
+
+    async def __call__(self, message: Message) -> None:
+        """Send one message of an answer."""
+        if message["type"] == "http.response.start":
+            self.status = int(str(message["status"]))
+            given = message.get("headers", ())
+            assert isinstance(given, list | tuple)
+            names = {name.lower() for name, _ in given}
+            usual = [header for header in HEADERS if header[0] not in names]
+            message = {**message, "headers": [*given, *usual]}
+        await self._send(message)
+
+    async def refuse(self, refused: Refused) -> None:
+        """Say why not, unless the answer has begun: then it is cut off."""
+        if self.status is not None:
+            log.warning("an answer was cut off: %s", refused.message)
+            return  # the server closes the connection, as the answer is not whole
+        body = json.dumps(refused.body()).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        headers += [(name.encode(), value.encode()) for name, value in refused.headers().items()]
+        headers.append((b"content-length", str(len(body)).encode()))
+        if refused.status == HTTPStatus.UNAUTHORIZED:
+            headers.append((b"www-authenticate", b'Bearer realm="regard"'))
+            headers.append((b"www-authenticate", b'Basic realm="regard", charset="UTF-8"'))
+        await self({"type": "http.response.start", "status": refused.status, "headers": headers})
+        await self({"type": "http.response.body", "body": body})
+
+
+def too_large(most: int) -> Refused:
+    """For a body beyond the limit."""
+    return Refused(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body is larger than {most:,} bytes",
+        code="body_too_large",
+    )
+
+
+def overdue(seconds: float) -> Refused:
+    """For a request that took too long."""
+    return Refused(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        f"this took longer than {seconds:g} seconds; ask for less, or later",
+        code="timeout",
+        retry_after=5,
+    )
+
+
+def route_of(scope: Scope) -> str:
+    """The route as it is written in the code: paths that clients make up are all one."""
+    return str(getattr(scope.get("route"), "path", "other"))

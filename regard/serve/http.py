@@ -1,0 +1,335 @@
+"""HTTP: the routes, from a request to a job of the engine and back.
+
+`application` gives them behind their guard. OpenAPI's description of them all is /openapi.json.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import Receive, Scope, Send
+
+import regard
+from regard.core.errors import UserError
+from regard.core.protocols import Bounded, Stepper
+from regard.look.packed import as_json, packed
+from regard.serve import schema, work
+from regard.serve.completions import collected, prepared, streamed
+from regard.serve.curves import curves
+from regard.serve.engine import Engine
+from regard.serve.guard import App, Doors, Guard
+from regard.serve.job import Asking, Gone, Job
+from regard.serve.limits import Limits
+from regard.serve.metrics import Metrics
+from regard.serve.refused import Refused, whole
+from regard.serve.served import Served, find
+from regard.serve.static_files import static_files
+from regard.tasks.language_model import LanguageModelling
+from regard.tasks.translate import Translation
+
+Answer = TypeVar("Answer")
+Question = TypeVar("Question")
+
+ERRORS: dict[int | str, dict[str, object]] = {
+    status: {"model": schema.Error, "description": HTTPStatus(status).phrase}
+    for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
+}
+"""What any route may answer instead."""
+
+POLICY = (
+    "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'nonce-{nonce}'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""Of the page: nothing that does not come from here, no script that stands in the text."""
+
+
+def application(engine: Engine, limits: Limits, doors: Doors, metrics: Metrics) -> App:
+    """All routes, guarded."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        engine.start()
+        yield
+        await asyncio.to_thread(engine.stop)
+
+    app = FastAPI(
+        title="regard",
+        version=regard.__version__,
+        summary="Attention models: ask one, and look where it looks.",
+        docs_url=None,  # these load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=ERRORS,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.add_exception_handler(Refused, refused)
+    app.add_exception_handler(UserError, user_error)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(Gone, left)
+    app.add_exception_handler(Exception, failed)
+    add_openai(app, engine, limits)
+    add_questions(app, engine, limits)
+    add_runs(app, engine)
+    add_status(app, engine, metrics)
+    add_page(app)
+    return Guard(app, doors, limits, metrics)
+
+
+def add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
+    """What OpenAI's clients ask for."""
+
+    @app.get("/v1/models", response_model=schema.ModelList)
+    async def models() -> Response:
+        """All runs that are served."""
+        return answer({"object": "list", "data": [listed(each) for each in engine.runs.values()]})
+
+    @app.get("/v1/models/{model}", response_model=schema.ModelObject)
+    async def model(model: str) -> Response:
+        """One run."""
+        return answer(listed(find(engine.runs, model)))
+
+    @app.post("/v1/completions", response_model=schema.CompletionObject)
+    async def completions(asked: schema.Completion, request: Request) -> Response:
+        """Texts that go on from a prompt; with `stream`, as events while they are written."""
+        run = find(engine.runs, asked.model)
+        job, completed = await asyncio.to_thread(prepared, run, asked, limits)
+        engine.submit(job)
+        if asked.stream:
+            usage = asked.stream_options is not None and asked.stream_options.include_usage
+            return Events(streamed(job, completed, usage), engine, job)
+        return answer(await waited(engine, job, request, collected(job, completed)))
+
+
+def add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
+    """Translations, predictions, attention, interventions."""
+
+    async def asked_of(
+        request: Request, name: str, job: Callable[[Served], Asking[Question, Answer]]
+    ) -> Answer:
+        run = find(engine.runs, name)
+        made = await asyncio.to_thread(job, run)
+        engine.submit(made)
+        return await waited(engine, made, request, asyncio.wrap_future(made.answer))
+
+    @app.post("/api/translate", response_model=schema.Translations)
+    async def translate(asked: schema.Translate, request: Request) -> Response:
+        """Lines translated; those of several requests are searched together."""
+        found = await asked_of(
+            request, asked.model, lambda run: work.translating(run, asked, limits)
+        )
+        return answer({"model": asked.model, "translations": work.translation_form(found)})
+
+    @app.post("/api/predict", response_model=schema.SaidObject)
+    async def predict(asked: schema.Text, request: Request) -> Response:
+        """What a model says of a text: what comes next, a translation, a class."""
+        said = await asked_of(request, asked.model, lambda run: work.predicting(run, asked, limits))
+        return answer(work.said_form(said))
+
+    @app.post("/api/intervene", response_model=schema.Intervened)
+    async def intervene(asked: schema.Intervene, request: Request) -> Response:
+        """What a model says as it is, and when it is made to look elsewhere."""
+        before, after = await asked_of(
+            request, asked.model, lambda run: work.intervening(run, asked, limits)
+        )
+        return answer({"before": work.said_form(before), "after": work.said_form(after)})
+
+    @app.post("/api/attention", response_model=dict[str, object])
+    async def attention(asked: schema.Attention, request: Request) -> Response:
+        """Where a model looks while it reads or writes a text."""
+        found = await asked_of(request, asked.model, lambda run: work.looking(run, asked, limits))
+        if asked.form == "packed":
+            made = await asyncio.to_thread(lambda: as_json(packed(found, title=asked.text)))
+            return Response(made, media_type="application/json")
+        plain = [json.loads(payload.to_json()) for payload in found]
+        return answer({"payloads": plain})
+
+
+def add_runs(app: FastAPI, engine: Engine) -> None:
+    """What is served, and how its training goes."""
+
+    @app.get("/api/runs", response_model=schema.Runs)
+    async def runs() -> Response:
+        """Every run, and what can be asked of it."""
+        return answer({"runs": [described(run) for run in engine.runs.values()]})
+
+    @app.get("/api/runs/{name}/curves", response_model=schema.Curves)
+    async def run_curves(name: str) -> Response:
+        """The curves of a training, which may still go on."""
+        run = find(engine.runs, name)
+        found = await asyncio.to_thread(curves, run.folder)
+        return answer({"run": name, "trained": run.model is not None, "curves": found})
+
+
+def add_status(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
+    """How the server is."""
+
+    @app.get("/health", response_model=schema.Status)
+    async def health() -> Response:
+        """Is it alive? The one route that needs no key."""
+        return answer({"status": "ok"})
+
+    @app.get("/ready", response_model=schema.Status)
+    async def ready() -> Response:
+        """Does it take requests?"""
+        if engine.draining:
+            raise Refused(503, "the server is about to stop", code="stopping", retry_after=5)
+        return answer({"status": "ready"})
+
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def measured() -> Response:
+        """What it did so far, as Prometheus reads it."""
+        gauges = {"regard_queued": engine.queued, "regard_writing": engine.writing}
+        return PlainTextResponse(metrics.text(gauges), media_type="text/plain; version=0.0.4")
+
+
+def add_page(app: FastAPI) -> None:
+    """The studio and what it is made of."""
+    table = static_files()
+
+    @app.get("/", include_in_schema=False)
+    async def studio() -> Response:
+        nonce = secrets.token_urlsafe(16)
+        page = table["studio.html"].data.replace(b"{nonce}", nonce.encode())
+        headers = {"content-security-policy": POLICY.format(nonce=nonce)}
+        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+
+    @app.get("/static/{path:path}", include_in_schema=False)
+    async def static(path: str, request: Request) -> Response:
+        if path not in table or path.endswith(".html"):
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such file")
+        file = table[path]
+        headers = {"etag": file.tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return Response(file.data, media_type=file.kind, headers=headers)
+
+
+async def waited(engine: Engine, job: Job, request: Request, result: Awaitable[Answer]) -> Answer:
+    """What comes of a job; if the client leaves first, nothing more is computed."""
+    working = asyncio.ensure_future(result)
+    gone = asyncio.ensure_future(disconnected(request.receive))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        engine.leave(job)
+        working.cancel()
+        gone.cancel()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has left."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Events(Response):
+    """A stream of events that ends when the client leaves."""
+
+    def __init__(self, events: AsyncIterator[str], engine: Engine, job: Job) -> None:
+        super().__init__(media_type="text/event-stream")
+        del self.headers["content-length"]
+        self._events, self._engine, self._job = events, engine, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send them."""
+        sending = asyncio.ensure_future(self._sent(send))
+        gone = asyncio.ensure_future(disconnected(receive))
+        try:
+            await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            self._engine.leave(self._job)
+            sending.cancel()
+            gone.cancel()
+
+    async def _sent(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        async for each in self._events:
+            await send({"type": "http.response.body", "body": each.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def answer(made: object) -> Response:
+    """An object as JSON, in ASCII."""
+    text = json.dumps(made, allow_nan=False, separators=(",", ":"))
+    return Response(text, media_type="application/json")
+
+
+def listed(run: Served) -> dict[str, object]:
+    """A run as OpenAI lists models."""
+    try:
+        created = int(run.folder.stat().st_mtime)
+    except OSError:
+        created = 0
+    return {"id": run.name, "object": "model", "created": created, "owned_by": "regard"}
+
+
+def described(run: Served) -> dict[str, object]:
+    """A run, and what can be asked of it."""
+    steps = isinstance(run.model, Stepper)
+    return {
+        "name": run.name,
+        "task": run.task,
+        "model": run.kind,
+        "title": whole(run.title),
+        "trained": run.model is not None,
+        "writes": steps and isinstance(run.opened, LanguageModelling),
+        "translates": steps and isinstance(run.opened, Translation),
+        "sites": list(run.sites),
+        "context": run.model.context_limit if isinstance(run.model, Bounded) else None,
+    }
+
+
+async def refused(request: Request, error: Exception) -> Response:
+    """A refusal in its own words."""
+    assert isinstance(error, Refused)
+    return JSONResponse(error.body(), error.status, error.headers())
+
+
+async def user_error(request: Request, error: Exception) -> Response:
+    """What a user can put right."""
+    return await refused(request, Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)))
+
+
+async def invalid(request: Request, error: Exception) -> Response:
+    """A body that is not what the schema says."""
+    assert isinstance(error, RequestValidationError)
+    first: dict[str, object] = dict(error.errors()[0])
+    loc = first.get("loc", ())
+    assert isinstance(loc, Sequence)
+    place = ".".join(str(each) for each in loc if each not in ("body", "query", "path"))
+    message = f"{place}: {first['msg']}" if place else str(first["msg"])
+    made = Refused(422, message[:1000], code=str(first["type"]), param=whole(place)[:200] or None)
+    return await refused(request, made)
+
+
+async def http_error(request: Request, error: Exception) -> Response:
+    """A path that is not there, or a method that it does not have."""
+    assert isinstance(error, HTTPException)
+    made = Refused(error.status_code, str(error.detail))
+    return JSONResponse(made.body(), error.status_code, dict(error.headers or {}))
+
+
+async def left(request: Request, error: Exception) -> Response:
+    """The client is gone: nobody reads this."""
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    """Our own mistake: the log says more than the client is told."""
+    return await refused(request, Refused(500, "the server failed; its log says more"))

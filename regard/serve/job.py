@@ -1,0 +1,98 @@
+"""Job: what the engine is asked to do, and the way its results go back to who waits for them.
+
+A job is made and awaited in the event loop; the engine's thread does it. Only `left` is looked at
+from both sides, and only ever changes from False to True.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from regard.decode import Piece, Request
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+
+class Job(ABC):
+    """Something asked for."""
+
+    run: str
+    """The name of the run that is asked."""
+    left = False
+    """Has the client gone? Then nothing more is to be computed for it."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """Places it takes in a running batch; 0 if it is answered at once."""
+
+    @abstractmethod
+    def fail(self, error: BaseException) -> None:
+        """Tell who waits that nothing will come; called in the event loop."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt of a request."""
+
+    tokens: Sequence[int]
+    request: Request
+
+
+@dataclass(eq=False)
+class Writing(Job):
+    """Texts that go on from prompts, handed out as they come."""
+
+    run: str
+    prompts: Sequence[Prompt]
+    stops: Sequence[str]
+    pieces: "asyncio.Queue[Piece | BaseException]" = field(default_factory=asyncio.Queue)
+
+    @property
+    def rows(self) -> int:
+        """One for each text."""
+        return sum(prompt.request.samples for prompt in self.prompts)
+
+    def fail(self, error: BaseException) -> None:
+        """The last thing in the queue."""
+        self.pieces.put_nowait(error)
+
+
+Work = Callable[[Sequence[Question], Callable[[], None]], Sequence[Answer]]
+"""Answers questions of one kind, all at once. What it is given besides is to be called now and
+then: it raises `Gone` when nobody waits any more."""
+
+
+class Gone(Exception):  # noqa: N818 (nothing went wrong)
+    """Everyone who waited has left."""
+
+
+@dataclass(eq=False)
+class Asking(Job, Generic[Question, Answer]):
+    """A question that is answered whole, together with others of its kind."""
+
+    run: str
+    kind: Hashable
+    """Questions of one kind may be answered by one call of `work`."""
+    question: Question
+    work: Work[Question, Answer]
+    answer: "Future[Answer]" = field(default_factory=Future)
+
+    @property
+    def rows(self) -> int:
+        """None."""
+        return 0
+
+    def fail(self, error: BaseException) -> None:
+        """Unless it was answered, or nobody waits."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def succeed(self, answer: Answer) -> None:
+        """Unless nobody waits."""
+        if not self.answer.done():
+            self.answer.set_result(answer)

@@ -1,0 +1,74 @@
+"""Protocol: uvicorn's HTTP over h11, which closes connections that send too slowly.
+
+uvicorn itself closes only what is idle after an answer. A client that sends its headers, or its
+body, a byte at a time would hold its connection for ever; many of them would hold all there are.
+"""
+
+import asyncio
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from regard.serve.limits import Limits
+
+SLACK = 1.0
+"""Seconds after which a body that is late is cut off here: the guard has answered 408 by then."""
+
+
+class Watched(H11Protocol):
+    """A connection that has so long for headers, and then so long for the body."""
+
+    limits = Limits()
+
+    _timer: asyncio.TimerHandle | None = None
+    _awaits: type[h11.IDLE] | type[h11.SEND_BODY] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """From the first moment on, headers are awaited."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes came; what is awaited now?"""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """An answer went out: until a byte comes, uvicorn's own timer counts."""
+        super().on_response_complete()
+        self._unwatch()
+        if self.conn.trailing_data[0]:  # of the next request there is a part
+            self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is awaited any more."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Start a timer when something new is awaited; more of the same does not start it anew."""
+        state = self.conn.their_state
+        if state is not h11.IDLE and state is not h11.SEND_BODY:
+            self._unwatch()
+        elif state is not self._awaits:
+            self._unwatch()
+            headers = state is h11.IDLE
+            seconds = self.limits.head_seconds if headers else self.limits.body_seconds + SLACK
+            self._awaits = state
+            self._timer = self.loop.call_later(seconds, self._close)
+
+    def _unwatch(self) -> None:
+        self._awaits = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close(self) -> None:
+        """At once, without waiting for what is still to be sent: they would not take it either."""
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+
+def watched(limits: Limits) -> type[Watched]:
+    """The protocol with these limits; uvicorn makes one of it for each connection."""
+    return type("Watched", (Watched,), {"limits": limits})

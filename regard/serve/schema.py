@@ -1,0 +1,259 @@
+"""Schema: what can be asked and what is answered, as JSON and as the OpenAPI file has it.
+
+`/v1` is OpenAI's form. What it has and this server does not do is there too, with the one value
+that asks for nothing, so that a client's defaults pass and a wish is not silently ignored.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from regard.serve.served import Change
+
+MOST_INT = 2**63 - 1
+
+
+class Asked(BaseModel):
+    """A request: no key that is not known, no number in a text, no number that is none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Model = Annotated[
+    str, Field(max_length=200, description="The name of a run, as /v1/models has it.")
+]
+Seed = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT)]
+Token = Annotated[int, Field(ge=0, le=2**31)]
+Heads = Annotated[list[Annotated[int, Field(ge=0, le=4096)]], Field(max_length=256)]
+Site = Annotated[str, Field(max_length=200, description="A glob of names of attention sites.")]
+
+
+class StreamOptions(Asked):
+    """What else a stream is to say."""
+
+    include_usage: bool = False
+
+
+class Completion(Asked):
+    """POST /v1/completions."""
+
+    model: Model
+    prompt: str | list[str] | list[Token] | list[list[Token]] = Field(
+        "", description="A text, some texts, or their tokens. Of nothing, anything may begin."
+    )
+    max_tokens: int | None = Field(16, ge=1, le=1_000_000)
+    temperature: float | None = Field(1.0, ge=0, le=100, description="0 is the likeliest token.")
+    top_p: float | None = Field(1.0, gt=0, le=1)
+    n: int | None = Field(1, ge=1, le=128, description="How many texts for each prompt; at most 4.")
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    logprobs: int | None = Field(None, ge=0, le=20)
+    echo: bool | None = False
+    stop: str | list[str] | None = Field(None, max_length=1000)
+    seed: Seed | None = None
+    user: str | None = Field(None, max_length=1000)
+    top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from so many tokens; 0 is all.")
+    min_p: float = Field(0.0, ge=0, le=1)
+    repetition_penalty: float = Field(1.0, gt=0, le=100)
+    best_of: Literal[1] | None = None
+    suffix: Literal[""] | None = None
+    presence_penalty: Literal[0] | None = None
+    frequency_penalty: Literal[0] | None = None
+    logit_bias: dict[str, float] | None = Field(None, max_length=0)
+
+
+class Translate(Asked):
+    """POST /api/translate."""
+
+    model: Model
+    text: str | list[str] = Field(description="A line, or some; an empty line stays one.")
+    beam: int | None = Field(None, ge=1, le=16, description="Hypotheses; else the recipe's.")
+    n: int = Field(1, ge=1, le=16, description="Translations of each line, at most the beam.")
+
+
+class Text(Asked):
+    """A text for a run: POST /api/predict."""
+
+    model: Model
+    text: str
+
+
+class Attention(Text):
+    """POST /api/attention."""
+
+    sites: Site | None = None
+    heads: Heads | None = None
+    form: Literal["packed", "plain"] = Field(
+        "packed", description="As the page reads it, small and rounded; or numbers as they are."
+    )
+
+
+class Edit(Asked):
+    """One change of where a model looks."""
+
+    site: Site
+    how: Literal["off", "uniform", "permuted", "row"] = Field(
+        description="Look at nothing, at all alike, shuffled, or as `weights` say in row `query`."
+    )
+    heads: Heads | None = Field(None, description="By number; else all of them.")
+    seed: Seed = 0
+    query: int = Field(0, ge=0, le=1_000_000)
+    weights: list[Annotated[float, Field(ge=0, le=1e6)]] = Field([], max_length=10_000)
+
+    def change(self) -> Change:
+        """As runs take it."""
+        return Change(
+            site=self.site,
+            how=self.how,
+            heads=None if self.heads is None else tuple(self.heads),
+            seed=self.seed,
+            query=self.query,
+            weights=tuple(self.weights),
+        )
+
+
+class Intervene(Text):
+    """POST /api/intervene."""
+
+    edits: list[Edit] = Field(max_length=64)
+
+
+class ErrorObject(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class Error(BaseModel):
+    """Every answer that is not what was asked for."""
+
+    error: ErrorObject
+
+
+class ModelObject(BaseModel):
+    """A run, as OpenAI lists models."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "regard"
+
+
+class ModelList(BaseModel):
+    """All runs."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelObject]
+
+
+class Logprobs(BaseModel):
+    """How likely the model held each token of a text."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]] | None
+    text_offset: list[int]
+
+
+class CompletionChoice(BaseModel):
+    """One text."""
+
+    index: int
+    text: str
+    logprobs: Logprobs | None
+    finish_reason: Literal["stop", "length"] | None
+
+
+class Usage(BaseModel):
+    """How much was read and written."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class CompletionObject(BaseModel):
+    """All texts of a request; in a stream, some of them or parts."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | None = None
+
+
+class TranslationObject(BaseModel):
+    """What became of one line."""
+
+    text: str
+    score: float | None
+    others: list[str]
+    """The next best, if they were asked for."""
+
+
+class Translations(BaseModel):
+    """One for each line."""
+
+    model: str
+    translations: list[TranslationObject]
+
+
+class ChoiceObject(BaseModel):
+    """One thing a model might say."""
+
+    text: str
+    probability: float
+
+
+class SaidObject(BaseModel):
+    """What a model says of a text: some of these."""
+
+    tokens: list[str]
+    text: str | None
+    choices: list[ChoiceObject]
+    labels: list[str]
+
+
+class Intervened(BaseModel):
+    """What a model says as it is, and when it is made to look elsewhere."""
+
+    before: SaidObject
+    after: SaidObject
+
+
+class RunObject(BaseModel):
+    """A run, and what can be asked of it."""
+
+    name: str
+    task: str
+    model: str
+    title: str
+    trained: bool
+    writes: bool
+    translates: bool
+    sites: list[str]
+    context: int | None
+
+
+class Runs(BaseModel):
+    """All runs."""
+
+    runs: list[RunObject]
+
+
+class Curves(BaseModel):
+    """How a training went so far: points of each curve."""
+
+    run: str
+    trained: bool
+    curves: dict[str, list[tuple[int, float]]]
+
+
+class Status(BaseModel):
+    """How the server is."""
+
+    status: str

@@ -1,0 +1,108 @@
+"""Server: the routes on a socket, until a signal says that it is enough.
+
+On SIGTERM or Ctrl-C no connection is taken any more and no new job; answers that have begun are
+finished; then the engine stops. A second signal does not wait.
+"""
+
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+
+from regard.core.errors import UserError
+from regard.serve.engine import Engine
+from regard.serve.guard import Doors
+from regard.serve.http import application
+from regard.serve.limits import Limits, check_address
+from regard.serve.metrics import Metrics
+from regard.serve.protocol import watched
+from regard.serve.served import Served
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, with an engine that is told when the end is near."""
+
+    def __init__(self, config: uvicorn.Config, engine: Engine) -> None:
+        super().__init__(config)
+        self.engine = engine
+        self._announced: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Ours are not raised again afterwards: to stop when asked is no failure."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in SIGNALS}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def listen(self, announce: Callable[[str], None]) -> None:
+        """Serve until a signal; `announce` is told where, once requests are taken."""
+        host, port = self.config.host, self.config.port
+        kind = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(kind) as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listening.bind((host, port))
+            except (OSError, OverflowError) as error:
+                raise UserError(
+                    f"cannot listen at {host}:{port} ({error}); choose another --host or --port"
+                ) from None
+            shown = f"[{host}]" if ":" in host else host
+            self._announced = lambda: announce(f"http://{shown}:{listening.getsockname()[1]}")
+            self.run(sockets=[listening])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """From here on requests are taken."""
+        await super().startup(sockets)
+        self._announced()
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        """No new job from here on."""
+        self.engine.draining = True
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def server(
+    runs: Sequence[Served],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    key: str | None = None,
+    hosts: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> Server:
+    """A server that is ready to run."""
+    check_address(host, key)
+    limits, metrics = limits or Limits(), Metrics()
+    engine = Engine(runs, limits, metrics)
+    named = (*hosts, host) if key is not None else tuple(hosts)
+    app = application(engine, limits, Doors(key, tuple(each.lower() for each in named)), metrics)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        http=watched(limits),
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=round(limits.seconds) + 5,
+        h11_max_incomplete_event_size=32_768,
+    )
+    return Server(config, engine)
