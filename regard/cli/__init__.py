@@ -18,6 +18,7 @@ from regard.cli import (
     report,
     reproduce,
     resume,
+    serve,
     train,
     translate,
     vectors,
@@ -39,6 +40,7 @@ app.command("translate")(translate.translate)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("look")(look.look)
+app.command("serve")(serve.serve)
 app.command("neighbours")(neighbours.neighbours)
 app.command("analogy")(analogy.analogy)
 app.command("vectors")(vectors.vectors)
