@@ -35,6 +35,7 @@ from regard.train.evaluate import evaluate
 from regard.train.loop import Result, train
 from regard.train.weights import load_weights
 from regard.translator import Looking
+from regard.workers import translate
 
 log = logging.getLogger(__name__)
 
@@ -118,11 +119,18 @@ class Run:
         write_text(self.folder / "README.md", card(self, figures, result))
         return figures
 
-    def evaluate(self, split: Split = "validation") -> dict[str, float]:
-        """Every metric of the task over a whole split."""
+    def evaluate(self, split: Split = "validation", workers: int | None = 1) -> dict[str, float]:
+        """Every metric of the task over a whole split; translated by workers, as `translate` does.
+
+        Of None as workers there are as many as is usual for so much.
+        """
         sums = evaluate(self.model, self.task, self.task.evaluation(split))
         self.model.eval()
-        return {**self.task.metrics(sums.metrics()), **self.task.score(self.model, split)}
+        metrics = self.task.metrics(sums.metrics())
+        if workers == 1 or not isinstance(self.task, Translation):
+            return {**metrics, **self.task.score(self.model, split)}
+        done = self.task.outputs_by(lambda lines: self.translate(lines, workers, split), split)
+        return {**metrics, **self.task.compared(done)}
 
     def write(
         self, prompt: str, request: Request = DRAWN, stops: Sequence[str] = ()
@@ -132,11 +140,15 @@ class Run:
             raise UserError(f"{self.folder}: a run of {self.recipe.task} does not go on from text")
         yield from self.task.write(self.model, prompt, request, stops)
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        """The best translation of each line."""
-        if not isinstance(self.task, Translation):
-            raise UserError(f"{self.folder}: a run of {self.recipe.task} does not translate")
-        return [each.text for each in self.task.translate(self.model, lines)]
+    def translate(
+        self, lines: Sequence[str], workers: int | None = 1, name: str = "input"
+    ) -> list[str]:
+        """The best translation of each line, by this process or by so many others.
+
+        Those have the weights that are in the folder. `name` is what warnings call the lines.
+        """
+        every = translate(self, lines, name=name, workers=workers, chunk=max(1, len(lines)))
+        return [each.text for each in every]
 
     @property
     def predicts(self) -> Predicts:

@@ -46,8 +46,30 @@ class Seen:
     """A line translated, and where the model looked for each output: heads of each site."""
 
     translated: Translated
-    looks: tuple[dict[str, Float[Tensor, "N T S"]], ...] = ()
+    looks: tuple[dict[str, Float[Tensor, "N ... S"]], ...] = ()
     """For each output by site; as many rows as tokens and one for the end. Empty if not asked."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is written of one output."""
+
+    text: str
+    score: float
+    alignment: str | None = None
+    """In Pharaoh format, if it was asked for."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is written of one line: the best output first, none if it was empty."""
+
+    outputs: tuple[Said, ...]
+
+    @property
+    def text(self) -> str:
+        """The best of them."""
+        return self.outputs[0].text if self.outputs else ""
 
 
 def translations(
@@ -64,15 +86,26 @@ def translations(
     beam, remaining, first = beam or task.beam, iter(lines), 1
     while some := list(islice(remaining, chunk)):
         numbered = list(enumerate(some, start=first))
-        if looking is None:
-            yield from (Seen(each) for each in translated(task, model, numbered, beam, name))
-        else:
-            yield from seen(task, model, numbered, beam, looking, name)
+        yield from chunk_of(task, model, numbered, beam, looking, name)
         first += len(some)
 
 
 Numbered = Sequence[tuple[int, str]]
 """Lines with their numbers, by which warnings call them."""
+
+
+def chunk_of(
+    task: Translation,
+    model: nn.Module,
+    lines: Numbered,
+    beam: Beam,
+    looking: Looking | None,
+    name: str,
+) -> list[Seen]:
+    """Some lines translated, and looked at if that was asked for."""
+    if looking is None:
+        return [Seen(each) for each in translated(task, model, lines, beam, name)]
+    return seen(task, model, lines, beam, looking, name)
 
 
 def translated(
@@ -111,6 +144,20 @@ def followed(
     return tuple(
         {site: ancestry(each, output.hypothesis.rows, beams=beams) for site, each in steps.items()}
         for output in line.outputs
+    )
+
+
+def line_of(task: Translation, line: Seen) -> Line:
+    """What is written of a line."""
+    return Line(
+        tuple(
+            Said(
+                output.text,
+                output.hypothesis.score,
+                alignment(task, line, place) if line.looks else None,
+            )
+            for place, output in enumerate(line.translated.outputs)
+        )
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Data, Device, Run
+from regard.cli.options import Data, Device, Run, Workers
 
 
 def evaluate(
@@ -14,6 +14,7 @@ def evaluate(
         str, typer.Option(help="train, validation or test; else the last of them that there is.")
     ] = "",
     data: Data = None,
+    workers: Workers = None,
     device: Device = "auto",
 ) -> None:
     """Measure a model on one of its splits; prints JSON."""
@@ -23,4 +24,4 @@ def evaluate(
     opened = load(run, device, data)
     splits = {str(each): each for each in opened.task.splits}
     chosen = choose("split", split or list(splits)[-1], splits)
-    typer.echo(json.dumps({"run": str(run), "split": chosen, **opened.evaluate(chosen)}))
+    typer.echo(json.dumps({"run": str(run), "split": chosen, **opened.evaluate(chosen, workers)}))

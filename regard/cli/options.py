@@ -22,3 +22,10 @@ Site = Annotated[
 Heads = Annotated[
     list[int] | None, typer.Option("--head", help="A head by its number; may be said repeatedly.")
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes of one thread that translate together; else all cores if there is much to "
+        "translate with a small model, or this process alone."
+    ),
+]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Heads, Run, Site
+from regard.cli.options import Device, Heads, Run, Site, Workers
 
 if TYPE_CHECKING:
     from regard.decode.beam import Beam
-    from regard.tasks.translate import Translation
-    from regard.translator import Seen
+    from regard.translator import Line
 
 
 def translate(
@@ -34,6 +33,7 @@ def translate(
     heads: Heads = None,
     chunk: Annotated[int, typer.Option(help="Lines held at a time; 1 answers at once.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a translation.")] = False,
+    workers: Workers = None,
     device: Device = "auto",
 ) -> None:
     """Translate stdin line by line to stdout; scores and alignments are columns behind tabs."""
@@ -43,7 +43,8 @@ def translate(
     from regard.core.errors import UserError
     from regard.run import load
     from regard.tasks.translate import Translation
-    from regard.translator import Looking, translations
+    from regard.translator import Looking
+    from regard.workers import translate as translations
 
     opened = load(run, device)
     task = opened.task
@@ -66,30 +67,31 @@ def translate(
     steady_allocation()
     lines = (line.rstrip("\n") for line in sys.stdin)
     every = translations(
-        task, opened.model, lines, beam=chosen, looking=looking, chunk=chunk, name="stdin"
+        opened,
+        lines,
+        beam=chosen,
+        looking=looking,
+        chunk=chunk,
+        name="stdin",
+        workers=workers,
     )
     for number, line in enumerate(every):
-        for row in written(task, number, line, chosen, scores, as_json):
+        for row in written(number, line, chosen, scores, as_json):
             typer.echo(row)
         sys.stdout.flush()
 
 
-def written(
-    task: "Translation", number: int, line: "Seen", beam: "Beam", scores: bool, as_json: bool
-) -> Iterator[str]:
+def written(number: int, line: "Line", beam: "Beam", scores: bool, as_json: bool) -> Iterator[str]:
     """The rows of one line: one for each translation, or an empty one for an empty line."""
-    from regard.translator import alignment
-
-    outputs = line.translated.outputs
-    if not outputs:
+    if not line.outputs:
         row: dict[str, object] = {"line": number, "text": ""}
         yield json.dumps(row, ensure_ascii=False) if as_json else ""
-    for place, output in enumerate(outputs):
+    for output in line.outputs:
         row = {"line": number, "text": output.text}
         if scores or as_json:
-            row["score"] = round(output.hypothesis.score, 6)
-        if line.looks:
-            row["alignment"] = alignment(task, line, place)
+            row["score"] = round(output.score, 6)
+        if output.alignment is not None:
+            row["alignment"] = output.alignment
         if as_json:
             yield json.dumps(row, ensure_ascii=False)
         else:

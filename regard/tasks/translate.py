@@ -6,7 +6,7 @@ references as METRICS of compare.py do.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp
@@ -165,9 +165,10 @@ class Translation(OpenTask):
 
     def score(self, model: nn.Module, split: Split) -> dict[str, float]:
         """Translate a split and compare: BLEU, say."""
-        if not self.data.scores:
-            return {}
-        done = self.outputs(model, split)
+        return self.compared(self.outputs(model, split)) if self.data.scores else {}
+
+    def compared(self, done: Outputs) -> dict[str, float]:
+        """Every score of the recipe."""
         lowercase = self.data.lowercase
         return {
             name: score(name, done.outputs, done.references, lowercase=lowercase).value
@@ -185,10 +186,19 @@ class Translation(OpenTask):
 
     def outputs(self, model: nn.Module, split: Split) -> Outputs:
         """A whole split, translated; references are as they stand in the file."""
+
+        def translated(lines: Sequence[str]) -> list[str]:
+            return [each.text for each in self.translate(model, lines, name=split)]
+
+        return self.outputs_by(translated, split)
+
+    def outputs_by(
+        self, translate: Callable[[Sequence[str]], Sequence[str]], split: Split
+    ) -> Outputs:
+        """The same by whatever translates lines."""
         pairs = list(texts_of(self.data, self.folder, split))
         sources = [source for source, _ in pairs]
-        done = [each.text for each in self.translate(model, sources, name=split)]
-        return Outputs(sources, done, [target for _, target in pairs])
+        return Outputs(sources, list(translate(sources)), [target for _, target in pairs])
 
     def by_length(self, model: nn.Module, split: Split, name: str = "bleu") -> list[LengthBand]:
         """The score of sources of like length, the shortest first."""
