@@ -18,6 +18,7 @@ does not depend on which others are there.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Generic, Literal
 
 import torch
@@ -167,9 +168,9 @@ class Stream(Generic[State]):
         now = self._begun + self._count
         for rule in self._rules:
             ruled = rule(ruled, self._past[:, :now])
-        finite = ruled.amax(-1).isfinite()  # [B]; false also if a single logit is not a number
-        if not finite.all():
-            row = self.rows[finite.tolist().index(False)]
+        highest: list[float] = ruled.amax(-1).tolist()  # not a number if a single logit is not
+        if not all(map(isfinite, highest)):
+            row = self.rows[[isfinite(each) for each in highest].index(False)]
             raise diverged(f"prompt {row.prompt}", now)
         tokens = self._chooser.choose(ruled)
         if self._rules:

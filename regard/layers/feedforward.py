@@ -44,7 +44,7 @@ class FeedForward(nn.Module):
         self.narrow = nn.Linear(hidden, width, bias=bias)
         self.dropout = nn.Dropout(fraction("dropout", dropout))
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Position by position."""
         narrowed: Tensor = self.narrow(self.dropout(self.activation(self.widen(x))))
         return narrowed
@@ -68,7 +68,7 @@ class GatedFeedForward(nn.Module):
         self.narrow = nn.Linear(hidden, width, bias=bias)
         self.dropout = nn.Dropout(fraction("dropout", dropout))
 
-    def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Position by position; gate and value come from one product."""
         gate, value = self.widen(x).chunk(2, dim=-1)
         narrowed: Tensor = self.narrow(self.dropout(self.activation(gate) * value))

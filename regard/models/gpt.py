@@ -12,7 +12,7 @@ torch.Size([1, 3, 10])
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -28,6 +28,7 @@ from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache, join
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
+from regard.layers.lean import LeanBlock, taken_apart
 from regard.layers.multihead import SelfAttention
 from regard.layers.output import Vocabulary
 from regard.layers.position import Learned, Rotary, Sinusoidal
@@ -38,6 +39,8 @@ class GPTState:
     """What every layer has seen."""
 
     caches: tuple[Cache, ...]
+    lean: tuple[LeanBlock, ...] | None = field(default=None, repr=False)
+    """The layers taken apart for single steps, where they can be."""
 
     @property
     def length(self) -> int:
@@ -53,7 +56,7 @@ class GPTState:
 
     def select(self, rows: Int[Tensor, "N"]) -> "GPTState":
         """The state of the chosen batch rows, in that order."""
-        return GPTState(tuple(cache.select(rows) for cache in self.caches))
+        return replace(self, caches=tuple(cache.select(rows) for cache in self.caches))
 
 
 class GPT(nn.Module):
@@ -155,15 +158,23 @@ class GPT(nn.Module):
         if tokens.shape[1] == 0:
             raise UserError("a prompt needs at least one token")
         room = self.config.context
-        state = GPTState(tuple(Cache(room=room) for _ in self.layers))
+        state = GPTState(tuple(Cache(room=room) for _ in self.layers), taken_apart(self.layers))
         return state if tokens.shape[1] == 1 else self._read(tokens[:, :-1], state)[1]
 
     def step(
         self, tokens: Int[Tensor, "B"], state: GPTState
     ) -> tuple[Float[Tensor, "B V"], GPTState]:
         """Logits of what follows these tokens."""
-        x, state = self._read(tokens[:, None], state)
-        return self._predicted(x).logits().squeeze(1), state
+        if state.lean is None:
+            x, state = self._read(tokens[:, None], state)
+            return self._predicted(x).logits().squeeze(1), state
+        empty, caches = state.caches[0].empty, []
+        x = self._entered(tokens[:, None], state.caches[0].first, state.length)[:, 0]  # [B,D]
+        mask = None if empty is None else state.mask()
+        for layer, cache in zip(state.lean, state.caches, strict=True):
+            x, grown = layer(x, cache, mask)
+            caches.append(grown)
+        return self._predicted(x[:, None]).logits()[:, 0], replace(state, caches=tuple(caches))
 
     def join(self, states: Sequence[GPTState]) -> GPTState | None:
         """All rows as one batch, however long each is; None if attention minds where keys stand."""
@@ -172,7 +183,7 @@ class GPT(nn.Module):
             if not layer.attention.attend.by_content:
                 return None
         together = zip(*(state.caches for state in states), strict=True)
-        return GPTState(tuple(join(caches) for caches in together))
+        return replace(states[0], caches=tuple(join(caches) for caches in together))
 
     def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
         mask, caches = state.mask(), []
@@ -181,7 +192,7 @@ class GPT(nn.Module):
             assert isinstance(layer, EncoderBlock)
             x, grown = layer.step(x, cache, mask)
             caches.append(grown)
-        return x, GPTState(tuple(caches))
+        return x, replace(state, caches=tuple(caches))
 
     def _entered(self, tokens: Tensor, first: int | Tensor, length: int) -> Tensor:
         if length + tokens.shape[1] > self.config.context:

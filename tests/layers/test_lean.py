@@ -1,0 +1,137 @@
+"""Layers taken apart do what the whole ones do, for every kind that can be taken apart."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from regard.attention import intervene, record, uniform
+from regard.layers.block import DecoderBlock, EncoderBlock
+from regard.layers.cache import Cache
+from regard.layers.feedforward import GatedFeedForward
+from regard.layers.lean import LeanBlock, LeanDecoderBlock, bare, taken_apart
+from regard.layers.multihead import SelfAttention
+from regard.layers.position import Rotary
+from regard.layers.source import Source
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a layer may have of its own."""
+
+    norm_first: bool = True
+    key_heads: int = 4
+    score: str = "scaled_dot"
+    rotary: bool = False
+    gated: bool = False
+
+    def block(self) -> EncoderBlock:
+        """Such a layer, whose normalisation is not the identity."""
+        torch.manual_seed(1)
+        attention = SelfAttention(
+            16,
+            4,
+            key_heads=self.key_heads,
+            score=self.score,
+            rotary=Rotary(4) if self.rotary else None,
+        )
+        feedforward = GatedFeedForward(16, 24) if self.gated else None
+        block = EncoderBlock(
+            16,
+            4,
+            24,
+            dropout=0.5,
+            norm_first=self.norm_first,
+            attention=attention,
+            feedforward=feedforward,
+        )
+        return shaken(block)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def shaken(module: M) -> M:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return module.double().eval()
+
+
+KINDS = {
+    "before": Kind(),
+    "after": Kind(norm_first=False),
+    "shared keys": Kind(key_heads=2),
+    "rotary": Kind(rotary=True),
+    "cosine": Kind(score="cosine"),
+    "gated": Kind(gated=True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_layer_taken_apart_steps_as_the_whole_one(kind: Kind) -> None:
+    block = kind.block()
+    lean = taken_apart([block])
+    assert lean is not None
+    apart = whole = Cache()
+    for step in range(5):
+        x = torch.randn(3, 16, dtype=torch.float64)
+        got, apart = lean[0](x, apart)
+        wanted, whole = block.step(x[:, None], whole)
+        torch.testing.assert_close(got, wanted[:, 0], msg=f"step {step}")
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_decoder_layer_taken_apart_steps_as_the_whole_one(norm_first: bool, beams: int) -> None:
+    torch.manual_seed(2)
+    block = shaken(DecoderBlock(16, 4, 24, dropout=0.5, norm_first=norm_first))
+    lean = LeanDecoderBlock(block)
+    states = torch.randn(2, 6, 16, dtype=torch.float64)
+    memory = block.cross.remember(states)
+    source = Source.of(memory, torch.tensor([6, 4]), attends=[block.cross.attend])
+    source = source.select(torch.arange(2).repeat_interleave(beams))
+    apart = whole = Cache()
+    for _ in range(4):
+        x = torch.randn(2 * beams, 16, dtype=torch.float64)
+        got, apart = lean(x, source, 0, apart)
+        wanted, whole, _ = block.step_shared(x[:, None], source, 0, whole)
+        torch.testing.assert_close(got, wanted[:, 0])
+
+
+def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
+    block = KINDS["before"].block()
+    lean = LeanBlock(block)
+    x = torch.randn(3, 2, 16, dtype=torch.float64)
+    _, cache = lean(x[:, 0], Cache())
+    with record(block) as tape:
+        recorded, _ = lean(x[:, 1], cache)
+    plain, _ = lean(x[:, 1], cache)
+    assert torch.equal(recorded, plain)
+    with record(block) as whole:
+        block.step(x[:, 1:], cache)
+    (call,), (wanted,) = tape["attention"], whole["attention"]
+    assert call.rows == wanted.rows == (1,)
+    torch.testing.assert_close(call.weights, wanted.weights)
+    with intervene(block, {"attention": uniform}):
+        evened, _ = lean(x[:, 1], cache)
+        other, _ = block.step(x[:, 1:], cache)
+    torch.testing.assert_close(evened, other[:, 0])
+    assert not torch.allclose(evened, plain)
+
+
+def test_what_minds_positions_or_trains_is_not_taken_apart() -> None:
+    assert taken_apart([KINDS["before"].block().train()]) is None
+    relative = shaken(
+        EncoderBlock(16, 4, 24, attention=SelfAttention(16, 4, score="relative_clipped"))
+    )
+    assert taken_apart([relative]) is None
+
+
+def test_a_hook_is_still_called() -> None:
+    linear, seen = nn.Linear(2, 3), list[Tensor]()
+    linear.register_forward_hook(lambda module, given, made: seen.append(made))
+    made = bare(linear)(torch.ones(1, 2))
+    assert len(seen) == 1
+    assert torch.equal(seen[0], made)
