@@ -9,6 +9,7 @@ from regard.models.bahdanau import Bahdanau
 from regard.models.bilstm_crf import BiLSTMCRF
 from regard.models.cbow import CBOW
 from regard.models.clockwork_rnn import ClockworkRNN
+from regard.models.elmo import ELMo
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.glove import GloVe
 from regard.models.gpt import GPT
@@ -43,6 +44,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "clockwork_rnn": ClockworkRNN,
     "hred": HRED,
     "gpt": GPT,
+    "elmo": ELMo,
     "encoder_decoder": EncoderDecoder,
     "bahdanau": Bahdanau,
     "hard_attention": HardAttention,

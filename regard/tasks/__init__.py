@@ -1,5 +1,6 @@
 """Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
 
+from regard.tasks.bidirectional_lm import BidirectionalLM
 from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.tag import Tagging
@@ -9,6 +10,7 @@ from regard.tasks.word_vectors import WordVectors
 
 TASKS: dict[str, type[OpenTask]] = {
     "language_model": LanguageModelling,
+    "bidirectional_lm": BidirectionalLM,
     "translate": Translation,
     "word_vectors": WordVectors,
     "classify": Classification,

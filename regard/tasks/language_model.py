@@ -44,6 +44,9 @@ class Texts(Config):
     """The column of a TSV or the field of a JSONL file that holds the text."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
+    words: Literal["blank", "plain"] = "blank"
+    """Words are what stands between blanks; or a running text is split, signs apart."""
+    lowercase: bool = False
     tokeniser: Literal["word", "char", "byte", "bpe"] = "word"
     vocabulary: PositiveInt | None = None
     """The most tokens there may be."""
@@ -180,7 +183,7 @@ def new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
 def source_in(folder: Path, path: str, data: Texts) -> Source:
     """A text in the data folder, or on stdin."""
     place = path if path == "-" else str(found(folder, path, data.origin))
-    return source_at(place, data.field)
+    return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
 
 
 def metrics(loss: float) -> dict[str, float]:
