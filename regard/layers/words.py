@@ -5,7 +5,9 @@
 Any part may be absent but the first. A batch holds, besides `tokens` [B,T] and `lengths` [B],
 `letters` [B,T,C] where spellings are read, and `source_tokens` [B,T], the same words in the
 vocabulary of the source run, where there is one. A source is any module with `feature_width` and
-`features(batch) -> [B,T,W]`; it is frozen unless `tune` says otherwise.
+`features(batch) -> [B,T,W]`; it is frozen unless `tune` says otherwise. Of one that has several
+layers to offer, `layers_of(batch) -> [L,B,T,W]`, a mix is learnt (layers/scalar_mix.py), unless
+only the top is wanted.
 
 >>> words = Words(10, 4, letters=LetterCNN(3, 2))
 >>> batch = {"tokens": torch.ones(1, 2).long(), "letters": torch.ones(1, 2, 5).long()}
@@ -13,7 +15,7 @@ vocabulary of the source run, where there is one. A source is any module with `f
 (7, torch.Size([1, 2, 7]))
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from regard.core.errors import UserError, positive
 from regard.core.protocols import Batch
 from regard.layers.dropout import Dropout
+from regard.layers.scalar_mix import ScalarMix
 from regard.layers.spelling import LetterCNN as LetterCNN
 from regard.layers.spelling import LetterEncoder
 
@@ -40,6 +43,25 @@ class Featured(Protocol):
         ...
 
 
+@runtime_checkable
+class Layered(Protocol):
+    """One that has several layers to say it with; `features` is the top one."""
+
+    @property
+    def feature_layers(self) -> int:
+        """How many there are."""
+        ...
+
+    def layers_of(self, batch: Batch) -> Float[Tensor, "L B T W"]:
+        """All of them; zero at padding."""
+        ...
+
+
+Mix = Literal["learned", "normed", "top"]
+"""What is taken of a source with several layers: a mix that is learnt, of layers as they are or
+normalised, or the top one."""
+
+
 class Words(nn.Module):
     """The first layer of classifiers and taggers, with dropout on what it gives.
 
@@ -55,6 +77,7 @@ class Words(nn.Module):
         letters: LetterEncoder | None = None,
         source: nn.Module | None = None,
         tune: bool = False,
+        mix: Mix = "learned",
         dropout: float = 0.0,
         spread: float = 0.1,
     ) -> None:
@@ -65,7 +88,7 @@ class Words(nn.Module):
         nn.init.uniform_(self.table.weight, -spread, spread)
         nn.init.zeros_(self.table.weight.data[0])
         self.letters = letters
-        self.source = None if source is None else Given(source, tune=tune)
+        self.source = None if source is None else Given(source, tune=tune, mix=mix)
         self.drop = Dropout(dropout)
         self.width = (
             width
@@ -102,7 +125,7 @@ class Words(nn.Module):
 class Given(nn.Module):
     """A trained model whose features are used; frozen, it never trains and drops nothing."""
 
-    def __init__(self, model: nn.Module, *, tune: bool = False) -> None:
+    def __init__(self, model: nn.Module, *, tune: bool = False, mix: Mix = "learned") -> None:
         super().__init__()
         if not isinstance(model, Featured):
             raise UserError(
@@ -111,6 +134,10 @@ class Given(nn.Module):
         self.width = model.feature_width
         self.tune = tune
         self.model = model if tune else model.requires_grad_(False)
+        offers: object = model
+        self.mix: ScalarMix | None = None
+        if mix != "top" and isinstance(offers, Layered):
+            self.mix = ScalarMix(offers.feature_layers, norm=mix == "normed")
 
     def train(self, mode: bool = True) -> "Given":
         """Frozen models stay as they are."""
@@ -121,6 +148,12 @@ class Given(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B T W"]:
         """What the model says of each word."""
-        assert isinstance(self.model, Featured)
+        model: object = self.model
         with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
-            return self.model.features(batch)
+            if self.mix is None:
+                assert isinstance(model, Featured)
+                return model.features(batch)
+            assert isinstance(model, Layered)
+            layers = model.layers_of(batch)
+        mixed: Tensor = self.mix(layers, batch["lengths"])
+        return mixed

@@ -26,7 +26,7 @@ from regard.layers.bidirectional import Bidirectional
 from regard.layers.dropout import Dropout
 from regard.layers.pool import AttentionPool
 from regard.layers.spelling import letters_named
-from regard.layers.words import Words
+from regard.layers.words import Mix, Words
 
 
 class AttentionPooling(nn.Module):
@@ -52,6 +52,8 @@ class AttentionPooling(nn.Module):
         """A run folder whose model says something of each word, beside the table of words."""
         tune: bool = False
         """Train the source too."""
+        mix: Mix = "learned"
+        """What is taken of a source with several layers: a mix, one of normed layers, the top."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """On words, between layers and on what was pooled."""
         spread: float = Field(0.1, gt=0)
@@ -68,6 +70,7 @@ class AttentionPooling(nn.Module):
             letters=letters_named(config.letters, config.letters_width, 30, config.dropout),
             source=source,
             tune=config.tune,
+            mix=config.mix,
             dropout=config.dropout,
             spread=config.spread,
         )

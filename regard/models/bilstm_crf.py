@@ -27,7 +27,7 @@ from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
 from regard.layers.spelling import letters_named
 from regard.layers.tags import Apart, Tags
-from regard.layers.words import Given, Words
+from regard.layers.words import Given, Mix, Words
 
 
 class BiLSTMCRF(nn.Module):
@@ -55,6 +55,8 @@ class BiLSTMCRF(nn.Module):
         """Where that is joined: beside the words, or after the first recurrent layer."""
         tune: bool = False
         """Train the source too."""
+        mix: Mix = "learned"
+        """What is taken of a source with several layers: a mix, one of normed layers, the top."""
         dropout: float = Field(0.5, ge=0, lt=1)
         """On words, between layers and on states."""
         spread: float = Field(0.1, gt=0)
@@ -74,11 +76,14 @@ class BiLSTMCRF(nn.Module):
             ),
             source=None if between else source,
             tune=config.tune,
+            mix=config.mix,
             dropout=config.dropout,
             spread=config.spread,
         )
         self.first = Bidirectional("lstm", self.words.width, config.hidden)
-        self.source = Given(source, tune=config.tune) if between and source is not None else None
+        self.source: Given | None = None
+        if between and source is not None:
+            self.source = Given(source, tune=config.tune, mix=config.mix)
         joined = self.first.width + (0 if self.source is None else self.source.width)
         more = max(1 if between else 0, config.layers - 1)
         self.second = (

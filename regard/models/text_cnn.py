@@ -23,7 +23,7 @@ from regard.core.protocols import Batch
 from regard.layers.bidirectional import within
 from regard.layers.dropout import Dropout
 from regard.layers.spelling import letters_named
-from regard.layers.words import Words
+from regard.layers.words import Mix, Words
 
 
 class TextCNN(nn.Module):
@@ -45,6 +45,8 @@ class TextCNN(nn.Module):
         """A run folder whose model says something of each word, beside the table of words."""
         tune: bool = False
         """Train the source too."""
+        mix: Mix = "learned"
+        """What is taken of a source with several layers: a mix, one of normed layers, the top."""
         dropout: float = Field(0.5, ge=0, lt=1)
         """On what filters find."""
         words_dropout: float = Field(0.0, ge=0, lt=1)
@@ -62,6 +64,7 @@ class TextCNN(nn.Module):
             letters=letters_named(config.letters, config.letters_width, 30, 0.0),
             source=source,
             tune=config.tune,
+            mix=config.mix,
             dropout=config.words_dropout,
             spread=config.spread,
         )

@@ -86,7 +86,7 @@ CHANGED: dict[str, object] = {
 }
 """Another value for every field, which must make another model."""
 
-SOURCED = ("source", "source_at", "tune")
+SOURCED = ("source", "source_at", "tune", "mix")
 """Fields that matter only where a model begins with a run; tests/layers/test_words.py has them."""
 
 
