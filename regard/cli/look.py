@@ -1,4 +1,4 @@
-"""regard look: a picture of where a model looks, or the page of all of it."""
+"""regard look: a page or a picture of where a model looks, and of what else is to be seen."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,23 +10,25 @@ from regard.cli.options import Device, Heads, Run, Site
 
 def look(
     run: Run,
-    text: Annotated[str, typer.Argument(help="What the model is to read or translate.")],
+    text: Annotated[
+        str | None, typer.Argument(help="What the model is to read or translate.")
+    ] = None,
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option("--output", "-o", help="A page, .html, or a picture: .png, .svg, .pdf."),
-    ] = Path("attention.html"),
+    ] = None,
     view: Annotated[
         str | None,
-        typer.Option(help="matrix, heads, links, text or rollout; else what fits best."),
+        typer.Option(
+            help="matrix, heads, links, text, rollout; reach of gradients; positions; curves."
+        ),
     ] = None,
     site: Site = None,
     heads: Heads = None,
     device: Device = "auto",
 ) -> None:
     """Show attention: a page to look around in, or one picture of it."""
-    from regard.look import draw
-    from regard.run import load
+    from regard.views import view_run
 
-    found = load(run, device).look(text, site, heads or None)
-    draw(found, output, title=text, view=view)
-    typer.echo(f"{output}: {', '.join(each.site for each in found)}")
+    path, what = view_run(run, text, view, output, site=site, heads=heads, device=device)
+    typer.echo(f"{path}: {what}")

@@ -23,6 +23,7 @@ from regard.look.plot import (
     grid,
     heat,
     positions,
+    reach,
 )
 from regard.look.rollout import rollout
 from regard.look.taped import ancestry, followed, joined, payloads
@@ -30,5 +31,5 @@ from regard.look.taped import ancestry, followed, joined, payloads
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion", "curves",
     "document", "draw", "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads",
-    "positions", "rollout", "save_page", "show",
+    "positions", "reach", "rollout", "save_page", "show",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import nan
+from math import isfinite, nan
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ from regard.look.sheet import (
     heading,
     plain,
     sheet,
+    written,
 )
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
@@ -209,3 +210,48 @@ def positions_figure(table: np.ndarray) -> Figure:
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0, labelsize=8.5, labelcolor=SOFT)
     return figure
+
+
+def reach_figure(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) -> Figure:
+    """How long the gradient is at each token that was read, on a scale of powers of ten."""
+    check_reach(lengths, labels)
+    figure = sheet(min(14.0, max(6.0, 0.24 * len(labels))), 3.8)
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots()
+    plain(axes, "how far the gradient of one prediction reaches")
+    for order, (name, values) in enumerate(lengths.items()):
+        axes.plot(
+            range(len(labels)),
+            [value if value > 0 else nan for value in values],
+            color=COLOURS[order % len(COLOURS)],
+            marker="o" if len(labels) <= 80 else None,
+            markersize=4,
+            linewidth=1.8,
+            label=heading(name),
+        )
+    if any(value > 0 for values in lengths.values() for value in values):
+        axes.set_yscale("log")
+    every = max(1, len(labels) // 56)
+    texts = written(labels[::every])
+    axes.set_xticks(
+        range(0, len(labels), every), texts, fontproperties=font_for(texts, 9.0), parse_math=False,
+        rotation=0 if max(map(len, texts)) < 3 else 90,
+    )  # fmt: skip
+    axes.set_ylabel("length of the gradient", fontsize=10, color=INK)
+    axes.set_xlabel("token that was read", fontsize=10, color=INK)
+    axes.grid(axis="y", color="#E6E6E6", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.legend(fontsize=9, frameon=False)
+    return figure
+
+
+def check_reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) -> None:
+    """A finite length for each token, and at least one token."""
+    if not lengths or not labels:
+        raise UserError("a reach needs at least one curve over at least one token")
+    for name, values in lengths.items():
+        if len(values) != len(labels) or not all(isfinite(value) for value in values):
+            raise UserError(
+                f"{name!r} must have a finite length for each of the {len(labels)} tokens, and has "
+                f"{sum(isfinite(value) for value in values)} of {len(values)}"
+            )

@@ -2,8 +2,8 @@
 
 Each head is a stream of its own (deflate, base64), so that a browser unpacks only what it shows:
 first the largest weight of each row, 32 bits each, then every weight as a part of it. Weights are
-whole numbers of 16 bits where there is room, else of 8 or fewer: each head says of how many levels,
-so that nobody takes a rounded number for an exact one. Zeros above the last diagonal that weighs
+whole numbers of 16 bits where there is room, else of 8 or 4: each head says of how many levels, so
+that nobody takes a rounded number for an exact one. Zeros above the last diagonal that weighs
 anything, half of a causal table, are not stored.
 
 >>> made = packed([Payload.of([[0.75, 0.25]], ["a"], ["un", "chat"])])
@@ -28,8 +28,10 @@ FORMAT = 1
 """Of what `packed` gives; the page refuses one that it does not know."""
 BUDGET = 4_200_000
 """Bytes of weights before base64: with it, a page stays below six megabytes."""
-LEVELS = (65_535, 255, 127, 63, 31, 15, 7, 3)
+LEVELS = (65_535, 255, 127, 63, 31, 15, 11, 7, 5, 3, 2, 1)
 """Into how many parts the largest weight of a row is divided: as many as there is room for."""
+SAMPLE = 20_000
+"""Weights of a head from which is guessed how many levels fit."""
 MOST_POSITIONS = 8192
 """Queries or keys: what a canvas holds on every machine."""
 LONGEST_LABEL = 500
@@ -126,7 +128,7 @@ def dealt(heads: Sequence[Float[np.ndarray, "Q K"]], budget: int) -> list[Packed
 
     The cheapest come first: what they leave over is for the others.
     """
-    cost = [int(np.count_nonzero(whole_numbers(head, 255)[1])) for head in heads]
+    cost = [int(np.count_nonzero(parts_of(head)[1] > 1 / 255)) for head in heads]
     found: dict[int, Packed] = {}
     left = budget
     for order, place in enumerate(sorted(range(len(heads)), key=cost.__getitem__)):
@@ -135,53 +137,60 @@ def dealt(heads: Sequence[Float[np.ndarray, "Q K"]], budget: int) -> list[Packed
     return [found[place] for place in range(len(heads))]
 
 
+def parts_of(head: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "Q"], np.ndarray]:
+    """The largest weight of each row, and every weight as a part of it."""
+    peaks = head.max(axis=1).astype("<f4")
+    return peaks, head / np.where(peaks > 0, peaks, 1.0)[:, None]
+
+
 def fitted(head: Float[np.ndarray, "Q K"], share: int) -> Packed:
     """The head with as many levels as fit into a share of bytes; if none do, with the fewest."""
-    last = reach(head)
+    peaks, parts = parts_of(head)
+    queries, keys = parts.shape
+    kept = parts[np.tri(queries, keys, reach(head), dtype=bool)]  # row by row
+    some = kept[:: max(1, len(kept) // SAMPLE)]
     for levels in LEVELS:
-        peaks, numbers = whole_numbers(head, levels)
-        kept = numbers[kept_places(numbers.shape, last)]
-        if levels != LEVELS[-1] and least_bytes(kept) > share:
-            continue  # without packing what cannot fit
-        stream = deflated(peaks.tobytes() + planes(kept))
+        likely = bytes_per_number(whole_numbers(some, levels)) * len(kept)
+        if levels > LEVELS[-1] and likely > 1.1 * share:
+            continue  # without packing what will not fit
+        stream = deflated(peaks.tobytes() + in_bytes(whole_numbers(kept, levels), levels))
         if len(stream) <= share:
             break
     return Packed(levels, stream)
 
 
-def whole_numbers(
-    head: Float[np.ndarray, "Q K"], levels: int
-) -> tuple[Float[np.ndarray, "Q"], np.ndarray]:
-    """The largest weight of each row, and every weight as so many `levels` of it."""
-    peaks = head.max(axis=1).astype("<f4")
-    safe = np.where(peaks > 0, peaks, 1.0).astype(np.float64)
-    numbers = np.rint(head / safe[:, None] * levels)
-    return peaks, numbers.astype("<u2" if levels > 255 else "u1")
+def whole_numbers(parts: np.ndarray, levels: int) -> np.ndarray:
+    """Parts of one as so many levels."""
+    numbers: np.ndarray = np.rint(parts * levels).astype("<u2" if levels > 255 else "u1")
+    return numbers
 
 
-def kept_places(shape: tuple[int, ...], last: int) -> np.ndarray:
-    """Which weights are stored, row by row: those up to the last diagonal."""
-    return np.tri(shape[0], shape[1], last, dtype=bool)
+def in_bytes(numbers: np.ndarray, levels: int) -> bytes:
+    """Numbers below 16 two to a byte, the first in its low half; large ones in two halves.
 
-
-def planes(numbers: np.ndarray) -> bytes:
-    """Low bytes after high ones: each packs better among its like."""
-    if numbers.dtype.itemsize == 1:
-        return numbers.tobytes()
-    return (numbers >> 8).astype("u1").tobytes() + (numbers & 255).astype("u1").tobytes()
-
-
-def least_bytes(numbers: np.ndarray) -> float:
-    """What the numbers would come to if each were coded by how often it occurs, less a tenth.
-
-    Deflate may do better by repeats, hence the tenth.
+    All high bytes come before all low ones: each packs better among its like.
     """
+    if levels > 255:
+        return (numbers >> 8).astype("u1").tobytes() + (numbers & 255).astype("u1").tobytes()
+    if levels > 15:
+        return numbers.tobytes()
+    pairs = np.append(numbers, np.zeros(len(numbers) % 2, "u1")).reshape(-1, 2)
+    halves: np.ndarray = (pairs[:, 0] | pairs[:, 1] << 4).astype("u1")
+    return halves.tobytes()
+
+
+def bytes_per_number(numbers: np.ndarray) -> float:
+    """What a number comes to if each is coded by how often it occurs."""
     counts = np.bincount(numbers)
     often = counts[counts > 0] / max(len(numbers), 1)
-    return 0.9 * len(numbers) * float(-(often * np.log2(often)).sum()) / 8
+    return float(-(often * np.log2(often)).sum()) / 8
 
 
 def deflated(data: bytes) -> bytes:
-    """A raw deflate stream, as the browser's DecompressionStream reads it."""
-    packer = zlib.compressobj(6, zlib.DEFLATED, -15)
+    """A raw deflate stream, as the browser's DecompressionStream reads it.
+
+    Of repeats, only runs are looked for: in weights there are few others, and the search for them
+    takes ten times as long and finds worse codes.
+    """
+    packer = zlib.compressobj(6, zlib.DEFLATED, -15, 9, zlib.Z_RLE)
     return packer.compress(data) + packer.flush()

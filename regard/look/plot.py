@@ -81,9 +81,7 @@ def document(words: Payload, sentences: Payload, path: Path | str) -> None:
         save(document_figure(words, sentences), path)
 
 
-def confusion(
-    labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str
-) -> None:
+def confusion(labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str) -> None:
     """Which class was taken for which: `counts[true][said]`, with the names of the classes."""
     with drawing(path) as path:
         from regard.look.confusion import confusion_figure
@@ -137,3 +135,12 @@ def positions(table: Numbers, path: Path | str) -> None:
         from regard.look.sheet import save
 
         save(positions_figure(plain_array(table)), path)
+
+
+def reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str], path: Path | str) -> None:
+    """How far gradients reach: their length at each token that was read, one curve for each name."""
+    with drawing(path) as path:
+        from regard.look.chart import reach_figure
+        from regard.look.sheet import save
+
+        save(reach_figure(lengths, labels), path)

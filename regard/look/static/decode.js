@@ -6,18 +6,12 @@ const THUMB = 96;
 
 /** A table of weights, row by row, with the largest of each row and of all. */
 export class Table {
-  constructor(rows, columns, values) {
+  constructor(rows, columns, values, peaks = largestOfRows(rows, columns, values)) {
     this.rows = rows;
     this.columns = columns;
     this.values = values;
-    this.peaks = new Float32Array(rows);
-    this.most = 0;
-    for (let row = 0, at = 0; row < rows; row += 1) {
-      let peak = 0;
-      for (const end = at + columns; at < end; at += 1) if (values[at] > peak) peak = values[at];
-      this.peaks[row] = peak;
-      if (peak > this.most) this.most = peak;
-    }
+    this.peaks = peaks;
+    this.most = peaks.reduce((most, peak) => Math.max(most, peak), 0);
   }
 
   at(row, column) {
@@ -31,6 +25,16 @@ export class Table {
   column(column) {
     return Float32Array.from({ length: this.rows }, (_, row) => this.at(row, column));
   }
+}
+
+function largestOfRows(rows, columns, values) {
+  const peaks = new Float32Array(rows);
+  for (let row = 0, at = 0; row < rows; row += 1) {
+    let peak = 0;
+    for (const end = at + columns; at < end; at += 1) if (values[at] > peak) peak = values[at];
+    peaks[row] = peak;
+  }
+  return peaks;
 }
 
 /** Everything that was seen. */
@@ -124,23 +128,39 @@ async function unpacked(site, head) {
   const rows = site.queries.length, columns = site.keys.length, levels = site.levels[head];
   const bytes = await inflated(fromBase64(site.weights[head]));
   const peaks = new Float32Array(bytes.buffer.slice(0, 4 * rows));
+  const numbers = numbersIn(bytes.subarray(4 * rows), levels);
   const values = new Float32Array(rows * columns);
-  let at = 4 * rows;
-  const low = levels > 255 ? (bytes.length - at) / 2 : 0;
-  for (let row = 0; row < rows; row += 1) {
+  for (let row = 0, at = 0; row < rows; row += 1) {
     const end = row * columns + Math.min(columns, Math.max(0, row + site.reach + 1));
     const scale = peaks[row] / levels;
-    for (let into = row * columns; into < end; into += 1, at += 1) {
-      values[into] = (low ? 256 * bytes[at] + bytes[at + low] : bytes[at]) * scale;
-    }
+    for (let into = row * columns; into < end; into += 1, at += 1) values[into] = numbers[at] * scale;
   }
-  return new Table(rows, columns, values);
+  return new Table(rows, columns, values, peaks);
+}
+
+/** Two to a byte below 16 levels, one up to 256, else high bytes before low ones. */
+function numbersIn(bytes, levels) {
+  if (levels > 15 && levels < 256) return bytes;
+  const count = bytes.length;
+  if (levels > 255) {
+    const numbers = new Uint16Array(count / 2);
+    for (let at = 0; at < numbers.length; at += 1) numbers[at] = 256 * bytes[at] + bytes[at + count / 2];
+    return numbers;
+  }
+  const numbers = new Uint8Array(2 * count);
+  for (let at = 0; at < count; at += 1) {
+    numbers[2 * at] = bytes[at] & 15;
+    numbers[2 * at + 1] = bytes[at] >> 4;
+  }
+  return numbers;
 }
 
 function fromBase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
   const letters = atob(text);
-  return Uint8Array.from({ length: letters.length }, (_, at) => letters.charCodeAt(at));
+  const bytes = new Uint8Array(letters.length);
+  for (let at = 0; at < letters.length; at += 1) bytes[at] = letters.charCodeAt(at);
+  return bytes;
 }
 
 async function inflated(bytes) {

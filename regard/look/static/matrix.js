@@ -1,6 +1,6 @@
 // The matrix: queries down, keys across; move it with the pointer or the keys, zoom at the cursor.
 
-import { clamp, element, sharpContext } from "./dom.js";
+import { clamp, element, hiddenCanvas, sharpContext } from "./dom.js";
 import { visible } from "./label.js";
 import { inkOn } from "./colours.js";
 import { Halves, shadeOf, topOf } from "./shade.js";
@@ -25,6 +25,7 @@ export class MatrixView {
     this.x = 0; // of the first column, from the left of the canvas
     this.y = 0;
     this.pointers = new Map();
+    this.stamps = new Map();
     this.listen();
   }
 
@@ -34,6 +35,7 @@ export class MatrixView {
     const key = [state.scale, state.contrast].join();
     if (this.table !== table || this.key !== key || this.colours !== colours) {
       this.halves = new Halves(table, state.scale, state.contrast, colours);
+      this.halves.prepare();
     }
     this.table = table;
     this.key = key;
@@ -272,17 +274,34 @@ export class MatrixView {
   /** Weights in their cells; what rounds to nothing needs no text. */
   drawNumbers(context, left, right, top, bottom) {
     const { cell, table } = this, { scale, contrast } = this.app.state;
-    context.font = `${clamp(cell / 3.6, 9, 14)}px ${FONT}`;
-    context.textAlign = "center";
-    context.textBaseline = "middle";
+    const size = Math.round(clamp(cell / 3.6, 9, 14));
     for (let row = top; row < bottom; row += 1) {
+      const largest = topOf(table, row, scale);
       for (let column = left; column < right; column += 1) {
         const weight = table.at(row, column);
         if (weight < 0.005) continue;
-        context.fillStyle = inkOn(this.colours, shadeOf(weight, topOf(table, row, scale), contrast));
-        context.fillText(weight.toFixed(2).replace(/^0/, ""), this.x + (column + 0.5) * cell, this.y + (row + 0.5) * cell);
+        const ink = inkOn(this.colours, shadeOf(weight, largest, contrast));
+        const { canvas, width, height } = this.stamp(size, ink, Math.min(100, Math.round(100 * weight)));
+        const x = this.x + (column + 0.5) * cell - width / 2;
+        context.drawImage(canvas, x, this.y + (row + 0.5) * cell - height / 2, width, height);
       }
     }
+  }
+
+  /** A number of hundredths as a picture: letters are slow to draw, and there are only so many. */
+  stamp(size, ink, hundredths) {
+    const name = `${size} ${ink} ${hundredths}`;
+    if (!this.stamps.has(name)) {
+      const canvas = hiddenCanvas(1, 1), width = 3 * size, height = 2 * size;
+      const context = sharpContext(canvas, width, height);
+      context.font = `${size}px ${FONT}`;
+      context.textAlign = "center";
+      context.textBaseline = "middle";
+      context.fillStyle = ink;
+      context.fillText((hundredths / 100).toFixed(2).replace(/^0/, ""), width / 2, height / 2);
+      this.stamps.set(name, { canvas, width, height });
+    }
+    return this.stamps.get(name);
   }
 
   /** The chosen row, column and cell, and the cell under the pointer. */

@@ -74,6 +74,7 @@ class App {
       key: null,
     };
     await this.set(first, true);
+    if (fresh) requestAnimationFrame(() => performance.mark("regard drawn"));
     if (fresh && faint(this.table)) await this.set({ contrast: "root" });
   }
 

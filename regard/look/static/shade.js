@@ -56,6 +56,15 @@ export class Halves {
     this.levels = [{ rows: table.rows, columns: table.columns, shades: shaded(table, scale, contrast) }];
   }
 
+  /** Make the large pictures while nothing else is to be done, so that zooming need not wait. */
+  prepare(level = 2) {
+    const later = window.requestIdleCallback ?? ((work) => setTimeout(work, 60));
+    later(() => {
+      this.at(level);
+      if (level > 0) this.prepare(level - 1);
+    });
+  }
+
   /** The picture at so many halvings, or at as many as there are. */
   at(level) {
     while (this.levels.length <= level) {
