@@ -83,10 +83,14 @@ class Learner:
         return on_device(self.batches.batch(epoch, index), self.state.device)
 
     def _set_rate(self) -> float:
-        """Give the optimiser the learning rate of the next update."""
+        """Give the optimiser the learning rate of the next update; of stages, each its own."""
         rate = self.plan.settings.optimiser.lr * self.plan.factor(self.state.progress)
         for group in self.state.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("share", 1.0)
+            if "opens" in group:
+                learns = self.state.progress.epoch >= group["opens"]
+                for each in group["params"]:
+                    each.requires_grad_(learns)
         return rate
 
     def _as_it_was(self) -> Update:

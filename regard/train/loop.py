@@ -104,7 +104,7 @@ class Loop:
         self.checkpoints = Checkpoints(folder / "state")
         self.state = State(
             model=model,
-            optimiser=build(settings.optimiser, model),
+            optimiser=build(settings.optimiser, model, settings.stages),
             ema=None if settings.ema is None else Ema(model, settings.ema),
             batches=len(batches),
             world=world,

@@ -16,6 +16,7 @@ from torch.nn.utils import get_total_norm
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.train.rowwise import RowAdagrad
+from regard.train.stages import Stages
 
 FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
 """Where torch has optimisers that take all tensors in one pass: on a CPU 4 to 5 times as fast."""
@@ -131,8 +132,8 @@ Optimiser = Annotated[SGD | Adam | AdamW | Adafactor | Adagrad, Field(discrimina
 """Any of them, as a key of a recipe: `optimiser = { name = "adam", lr = 0.001 }`."""
 
 
-def build(rule: Rule, model: nn.Module) -> optim.Optimizer:
-    """The optimiser of everything in the model that learns.
+def build(rule: Rule, model: nn.Module, stages: Stages | None = None) -> optim.Optimizer:
+    """The optimiser of everything in the model that learns; with stages, each at its own rate.
 
     >>> optimiser = build(AdamW(lr=0.1, weight_decay=0.5), nn.Linear(3, 2))
     >>> [(group["param_names"], group["weight_decay"]) for group in optimiser.param_groups]
@@ -149,11 +150,16 @@ def build(rule: Rule, model: nn.Module) -> optim.Optimizer:
         for table in module.parameters()
     }
     spared = {name for name, each in learns if each.dim() < 2 or id(each) in tables}
-    shares = [
-        (rule.weight_decay, [pair for pair in learns if pair[0] not in spared]),
-        (0.0, [pair for pair in learns if pair[0] in spared]),
-    ]
-    groups: list[Group] = [{"params": p, "weight_decay": decay} for decay, p in shares if p]
+    places = {} if stages is None else stages.place(model)
+    groups: list[Group] = []
+    for stage in [None] if stages is None else list(dict.fromkeys(places.values())):
+        own = [pair for pair in learns if places.get(id(pair[1])) == stage]
+        rest: Group = {} if stage is None else {"share": stage.share, "opens": stage.opens}
+        for decay, held in (
+            (rule.weight_decay, [pair for pair in own if pair[0] not in spared]),
+            (0.0, [pair for pair in own if pair[0] in spared]),
+        ):
+            groups += [{"params": held, "weight_decay": decay, **rest}] if held else []
     fused = all(each.device.type in FUSED_ON for _, each in learns)
     return rule.over(groups, fused=fused)
 

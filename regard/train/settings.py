@@ -8,6 +8,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.train.optimise import Optimiser
 from regard.train.schedule import Constant, Schedule
+from regard.train.stages import Stages
 
 
 class Training(Config):
@@ -19,6 +20,8 @@ class Training(Config):
     """How many times to go through the data."""
     optimiser: Optimiser
     schedule: Schedule = Constant()
+    stages: Stages | None = None
+    """Rates of their own for the layers of a model, which may begin to learn one after another."""
     accumulate: PositiveInt = 1
     """How many batches make an update."""
     clip: PositiveFloat | None = None
