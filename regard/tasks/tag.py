@@ -231,8 +231,13 @@ class Tagging(OpenTask):
         best = self.named(said.best(), batch["lengths"])
         counted = self.counted(self.named(batch["tags"], batch["lengths"]), best)
         rates = counted.total
-        counts = {"right": rates.right, "found": rates.found, "there": rates.there}
-        return Loss(total=total, items=words, counts={**counts, "accuracy": counted.words_right})
+        counts = {
+            "right": float(rates.right),
+            "found": float(rates.found),
+            "there": float(rates.there),
+            "accuracy": float(counted.words_right),
+        }
+        return Loss(total=total, items=words, counts=counts)
 
     def counted(self, true: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> Counted:
         """Chunks found and missed; where tags are no chunks, each word is one."""

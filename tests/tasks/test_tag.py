@@ -1,0 +1,152 @@
+"""Tagging: from columns to F1, and what is wrong with columns."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from regard.core.config import parse
+from regard.core.errors import UserError
+from regard.recipe import parsed
+from regard.run import create, load
+from regard.tasks.entities import Counted
+from regard.tasks.tag import Columns, Tagging
+
+RECIPE = """
+task = "tag"
+[about]
+title = "Tiny"
+paper = "nobody"
+minutes = 0.1
+[data]
+train = "train.txt"
+validation = "train.txt"
+test = "train.txt"
+batch = 8
+[model]
+kind = "bilstm_crf"
+width = 8
+hidden = 8
+dropout = 0.0
+[train]
+epochs = 8
+optimiser = { name = "adam", lr = 2e-2 }
+watch = "f1"
+better = "higher"
+weights = "best"
+"""
+
+SENTENCES = (
+    "John B-PER\nSmith I-PER\nsaw O\nParis B-LOC\n",
+    "In O\nNew B-LOC\nYork I-LOC\n",
+    "Mary B-PER\nsleeps O\n",
+)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "train.txt").write_text("\n".join(SENTENCES * 16))
+    return tmp_path
+
+
+def opened(place: Path, **data: object) -> Tagging:
+    given = {"train": "train.txt", "validation": "train.txt", **data}
+    return Tagging.open(parse(Columns, given), place)
+
+
+@pytest.mark.parametrize("crf", ["true", "false"])
+def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> None:
+    run = create(parsed(RECIPE, "tiny", [f"model.crf={crf}"]), place / "run", place, "cpu")
+    run.train()
+    figures = run.evaluate("test")
+    assert figures["f1"] == pytest.approx(100.0)
+    assert figures["accuracy"] == 1.0
+    again = load(place / "run", "cpu")
+    assert again.evaluate("test") == figures
+    one, empty = again.predict(["John Smith saw Paris", ""])
+    assert one.fields["tags"] == ["B-PER", "E-PER", "O", "S-LOC"]
+    assert one.fields["chunks"] == [
+        {"kind": "PER", "first": 0, "last": 1, "text": "John Smith"},
+        {"kind": "LOC", "first": 3, "last": 3, "text": "Paris"},
+    ]
+    assert one.text.splitlines()[0] == "John\tB-PER"
+    assert empty.fields["tags"] == []
+    likely = one.fields["probabilities"]
+    assert isinstance(likely, list)
+    assert all(0.3 < each <= 1.0 for each in likely)
+    assert isinstance(again.task, Tagging)
+    counted = again.task.report(again.model, "test")
+    assert counted.total.f1 == pytest.approx(1.0)
+    assert set(counted.kinds) == {"LOC", "PER"}
+
+
+def test_f1_over_batches_is_that_over_all_sentences(place: Path) -> None:
+    run = create(parsed(RECIPE, "tiny", ["data.evaluate_batch=5"]), place / "run", place, "cpu")
+    assert isinstance(run.task, Tagging)
+    figures, counted = run.evaluate("test"), run.task.report(run.model, "test")
+    assert figures["f1"] == pytest.approx(100 * counted.total.f1)
+    assert figures["precision"] == pytest.approx(100 * counted.total.precision)
+    assert figures["accuracy"] == pytest.approx(counted.accuracy)
+
+
+def test_tags_are_learnt_in_the_scheme_that_was_asked_for(place: Path) -> None:
+    assert opened(place).labels == ("O", "B-LOC", "B-PER", "E-LOC", "E-PER", "S-LOC", "S-PER")
+    assert opened(place, learn="iob1").labels == ("O", "I-LOC", "I-PER")
+
+
+def test_parts_of_speech_are_no_chunks(place: Path) -> None:
+    task = opened(place, scheme="none")
+    assert task.labels[0] == "O"
+    assert "B-PER" in task.labels
+    figures = task.metrics({"loss": 1.0, "accuracy": 0.5, "right": 1, "found": 1, "there": 1})
+    assert figures == {"loss": 1.0, "accuracy": 0.5}
+    assert isinstance(task.counted([["NN"]], [["NN"]]), Counted)
+
+
+def test_words_are_looked_up_as_asked_and_spelled_as_written(place: Path) -> None:
+    (place / "train.txt").write_text("Rev B-X\n1995 O\n")
+    task = opened(place, lowercase=True, digits=True)
+    batch = task.evaluation("validation").batch(0, 0)
+    assert batch["tokens"][0].tolist() == task.tokeniser.encode("rev 0000")
+    assert batch["letters"][0, 0, :4].tolist() == [259, ord("R") + 1, ord("e") + 1, ord("v") + 1]
+    assert "letters" not in opened(place, letters=False).batches().batch(0, 0)
+
+
+def test_a_share_of_the_sentences_is_kept_for_validation(place: Path) -> None:
+    task = opened(place, validation=0.25)
+    assert [len(task.numbers(split).texts) for split in ("train", "validation")] == [36, 12]
+    waste = task.batches().waste(0)
+    assert 0 <= waste < 1
+
+
+def test_rows_that_are_not_there_add_nothing_to_the_loss(place: Path) -> None:
+    run = create(parsed(RECIPE, "tiny"), place / "run", place, "cpu")
+    batches = run.task.batches()
+    whole = batches.batch(0, 0)
+    loss = run.task.loss(run.model.eval(), whole, None)
+    parts = [
+        {name: rows[rank::3] for name, rows in batches._gather(numbers).items()}
+        for numbers in [torch.cat([batches.numbers(0, 0), torch.tensor([-1])])]
+        for rank in range(3)
+    ]
+    pieces = [run.task.loss(run.model, part, None) for part in parts]
+    assert sum(each.items for each in pieces) == loss.items
+    total = torch.stack([each.total for each in pieces]).sum()
+    torch.testing.assert_close(total, loss.total, atol=1e-4, rtol=1e-5)
+
+
+BROKEN = {
+    "ragged lines": ("a O\nb x O\n", r"other\.txt:2: 3 columns where line 1 has 2"),
+    "an I without its B": ("John O\nSmith I-PER\n", r"other\.txt:2: 'I-PER' .* no B-PER"),
+    "a tag unseen in training": ("John B-ORG\n", r"other\.txt:1: the tag 'S-ORG' of 'John' is not"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.usefixtures("as_users_run_it")
+def test_broken_columns_are_said_with_their_line(case: str, place: Path) -> None:
+    text, message = BROKEN[case]
+    (place / "other.txt").write_text(text)
+    with pytest.raises(UserError, match=message):
+        opened(place, validation="other.txt").evaluation("validation")
