@@ -4,6 +4,7 @@ from torch import nn
 
 from regard.models.attention_pool import AttentionPooling
 from regard.models.attention_rnn_lm import AttentionRNNLM
+from regard.models.awd_lstm import AWDLSTM
 from regard.models.bag_of_ngrams import BagOfNgrams
 from regard.models.bahdanau import Bahdanau
 from regard.models.bilstm_crf import BiLSTMCRF
@@ -28,6 +29,7 @@ from regard.models.subword_skip_gram import SubwordSkipGram
 from regard.models.text_cnn import TextCNN
 from regard.models.text_transformer import TextTransformer
 from regard.models.transformer import Transformer
+from regard.models.ulmfit import ULMFiT
 from regard.models.window_lm import WindowLM
 
 MODELS: dict[str, type[nn.Module]] = {
@@ -37,6 +39,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "subword_skip_gram": SubwordSkipGram,
     "window_lm": WindowLM,
     "rnn_lm": RNNLM,
+    "awd_lstm": AWDLSTM,
     "attention_rnn_lm": AttentionRNNLM,
     "pointer_lm": PointerLM,
     "neural_cache": NeuralCache,
@@ -57,6 +60,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "attention_pool": AttentionPooling,
     "han": HAN,
     "text_transformer": TextTransformer,
+    "ulmfit": ULMFiT,
     "bilstm_crf": BiLSTMCRF,
 }
 """Every model by the name a recipe calls it."""

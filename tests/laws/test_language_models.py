@@ -29,6 +29,7 @@ def wanted(name: str) -> list[str]:
 SMALL: dict[str, dict[str, object]] = {
     "window_lm": {"window": 3, "width": 8, "hidden": 12, "direct": True},
     "rnn_lm": RNN,
+    "awd_lstm": {"width": 8, "hidden": 10, "layers": 2},
     "attention_rnn_lm": {**RNN, "memory": 4},
     "pointer_lm": {**RNN, "memory": 4},
     "neural_cache": {
@@ -62,6 +63,17 @@ OTHER: dict[str, dict[str, object]] = {
         "spread": 0.2,
     },
     "rnn_lm": OTHER_RNN,
+    "awd_lstm": {
+        "width": 6,
+        "hidden": 9,
+        "layers": 3,
+        "drop_words": 0.5,
+        "drop_inputs": 0.5,
+        "drop_layers": 0.5,
+        "drop_weights": 0.5,
+        "drop_outputs": 0.5,
+        "spread": 0.2,
+    },
     "attention_rnn_lm": {**OTHER_RNN, "score": "dot", "memory": 3},
     "pointer_lm": {**OTHER_RNN, "memory": 3},
     "neural_cache": {
