@@ -5,7 +5,6 @@ learned, `log.jsonl` and `metrics.json` how well, `README.md` is its card, `stat
 """
 
 import json
-import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import regard
+from regard.begun import lines, taken
 from regard.core.device import pick_device
 from regard.core.errors import UserError, nearest
 from regard.decode import Piece, Request, Sampling
@@ -36,8 +36,6 @@ from regard.train.loop import Result, train
 from regard.train.weights import load_weights
 from regard.translator import Looking
 from regard.workers import translate
-
-log = logging.getLogger(__name__)
 
 DRAWN = Request(policy=Sampling(), max_tokens=50)
 """What is written if nothing is said: fifty tokens, drawn as the model would have them."""
@@ -89,6 +87,8 @@ class Run:
     recipe: Recipe
     task: OpenTask
     model: nn.Module
+    began: tuple[str, ...] = ()
+    """What there is to say of how the model began: what it took of another run, say."""
 
     def train(self) -> Result:
         """Train, or go on training, and leave everything in the folder."""
@@ -191,10 +191,9 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
             task.batches()
             write(folder, recipe, task, data, source)
             world.wait()
-    run = Run(folder, recipe, task, built(recipe, task, source, device))
-    for note in task.initialise(run.model):
-        log.info("%s", note)
-    return run
+    model = built(recipe, task, source, device)
+    began = () if source is None else told_of(model, source, str(recipe.source))
+    return Run(folder, recipe, task, model, (*began, *task.initialise(model)))
 
 
 def open_run(folder: str | Path, data: Path | None = None, device: str = "auto") -> Run:
@@ -224,6 +223,11 @@ def load(folder: str | Path, device: str = "auto", data: Path | None = None) -> 
     run = open_run(folder, data, device)
     run.model.eval()
     return run
+
+
+def told_of(model: nn.Module, source: Run, name: str) -> list[str]:
+    """What the model took of the run it begins with, and what not, by name."""
+    return lines(taken(model, read_weights(source.folder / "model.safetensors")), name)
 
 
 def source_run(folder: str, device: str) -> Run:

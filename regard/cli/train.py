@@ -29,8 +29,11 @@ def train(
 
     chosen = read(recipe, changes or [])
     folder = runs / (name or Path(recipe).stem)
-    with joined(pick_device(device)):
-        finish(create(chosen, folder, data_folder(data), device))
+    with joined(pick_device(device)) as world:
+        run = create(chosen, folder, data_folder(data), device)
+        for note in run.began if world.leads else ():
+            typer.echo(note)
+        finish(run)
 
 
 def finish(run: "Run") -> None:

@@ -7,10 +7,12 @@ torch.Size([2, 3, 16])
 """
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import UserError, above_zero, fraction, positive
+from regard.core.protocols import Batch
+from regard.layers.bidirectional import mirrored
 from regard.layers.recurrent import Encoded, RecurrentEncoder
 
 
@@ -50,6 +52,24 @@ class Reader(nn.Module):
             source = from_the_end(source, lengths)
         encoded: Encoded = self.encoder(self.drop(self.embed(source)), lengths)
         return encoded
+
+    @property
+    def feature_width(self) -> int:
+        """Of a state."""
+        return self.encoder.directions * self.encoder.cells.hidden_size
+
+    def features(self, batch: Batch) -> Float[Tensor, "B T W"]:
+        """A state for each word of a text, zero at padding: context vectors (McCann et al. 2017).
+
+        Words are those of the batch in the vocabulary that this reads; none ends the text.
+        """
+        tokens, lengths = batch.get("source_tokens", batch["tokens"]), batch["lengths"]
+        read = from_the_end(tokens, lengths) if self.reverse else tokens
+        encoded: Encoded = self.encoder(self.drop(self.embed(read)), lengths)
+        if not self.reverse:
+            return encoded.states
+        turn = mirrored(lengths, tokens.shape[1])[..., None].expand_as(encoded.states)
+        return encoded.states.gather(1, turn)
 
 
 def from_the_end(tokens: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Int[Tensor, "B S"]:

@@ -44,6 +44,16 @@ class Featured(Protocol):
 
 
 @runtime_checkable
+class PartFeatured(Protocol):
+    """A trained model of which a part says something of every word: a translator's encoder."""
+
+    @property
+    def feature_source(self) -> nn.Module:
+        """That part, which is all that is kept of it."""
+        ...
+
+
+@runtime_checkable
 class Layered(Protocol):
     """One that has several layers to say it with; `features` is the top one."""
 
@@ -127,6 +137,8 @@ class Given(nn.Module):
 
     def __init__(self, model: nn.Module, *, tune: bool = False, mix: Mix = "learned") -> None:
         super().__init__()
+        whole: object = model
+        model = whole.feature_source if isinstance(whole, PartFeatured) else model
         if not isinstance(model, Featured):
             raise UserError(
                 f"a {type(model).__name__} cannot be a source of features: it has no features()"

@@ -107,6 +107,11 @@ class Bahdanau(nn.Module):
         pieces = 2 if config.readout == "maxout" else 1
         self.join = nn.Linear(hidden + width + 2 * hidden, pieces * width)
 
+    @property
+    def feature_source(self) -> nn.Module:
+        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
+        return self.reader
+
     def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
         """What follows each token of the target."""
         words = self.words(batch["tokens"])  # [B,T,D]

@@ -75,6 +75,11 @@ class EncoderDecoder(nn.Module):
         )
         self.decoder = RecurrentDecoder(config.cell, width, width, layers=layers, dropout=dropout)
 
+    @property
+    def feature_source(self) -> nn.Module:
+        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
+        return self.reader
+
     def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
         """What follows each token of the target: the decoder in one fused call."""
         states, _ = self.decoder(self.words(batch["tokens"]), self.start(batch))

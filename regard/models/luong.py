@@ -139,6 +139,11 @@ class Luong(nn.Module):
         self.attend = Attend(score_named(config.score, width), weighing(config), kind="alignment")
         self.join = nn.Linear(2 * width, width, bias=False)
 
+    @property
+    def feature_source(self) -> nn.Module:
+        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
+        return self.reader
+
     def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
         """What follows each token of the target."""
         words, state = self.words(batch["tokens"]), self.start(batch)
