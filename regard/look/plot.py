@@ -75,7 +75,7 @@ def heat(payload: Payload, path: Path | str) -> None:
 def document(words: Payload, sentences: Payload, path: Path | str) -> None:
     """A document with its two levels: bars for sentences, shades for words."""
     with drawing(path) as path:
-        from regard.look.document import document_figure
+        from regard.look.levels import document_figure
         from regard.look.sheet import save
 
         save(document_figure(words, sentences), path)
@@ -84,7 +84,7 @@ def document(words: Payload, sentences: Payload, path: Path | str) -> None:
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str) -> None:
     """Which class was taken for which: `counts[true][said]`, with the names of the classes."""
     with drawing(path) as path:
-        from regard.look.confusion import confusion_figure
+        from regard.look.classes import confusion_figure
         from regard.look.sheet import save
 
         save(confusion_figure(labels, plain_array(counts)), path)

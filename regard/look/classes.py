@@ -26,8 +26,10 @@ def confusion_figure(labels: Sequence[str], counts: Float[np.ndarray, "C K"]) ->
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
     axes.imshow(shares, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="equal")
-    axes.set_xticks(range(len(texts)), texts, fontproperties=font, rotation=90, color=INK)
-    axes.set_yticks(range(len(texts)), texts, fontproperties=font, color=INK)
+    axes.set_xticks(
+        range(len(texts)), texts, fontproperties=font, rotation=90, color=INK, parse_math=False
+    )
+    axes.set_yticks(range(len(texts)), texts, fontproperties=font, color=INK, parse_math=False)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     for line in axes.spines.values():
         line.set_visible(False)
