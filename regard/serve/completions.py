@@ -76,7 +76,8 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
         for sample in range(n)
     ]
     read = sum(len(prompt.tokens) for prompt in prompts)
-    return Writing(run.name, prompts, stops), Completed(asked.model, n, choices, tokeniser, read)
+    job = Writing(run.name, prompts, stops, patient=not asked.stream)
+    return job, Completed(asked.model, n, choices, tokeniser, read)
 
 
 def numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> list[int]:
@@ -206,7 +207,8 @@ class Completed:
 async def collected(job: Writing, completed: Completed) -> dict[str, object]:
     """The whole answer."""
     while not completed.whole:
-        completed.push(checked(await job.pieces.get()))
+        for piece in checked(await job.pieces.get()):
+            completed.push(piece)
     return completed.form(completed.choices, usage=True)
 
 
@@ -214,11 +216,10 @@ async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIter
     """Events as they come, several tokens in one if they came faster than they were taken."""
     try:
         while not completed.whole:
-            choice = completed.push(checked(await job.pieces.get()))
-            new = {choice.index: choice}
+            pieces = checked(await job.pieces.get())
             while not job.pieces.empty():
-                choice = completed.push(checked(job.pieces.get_nowait()))
-                new[choice.index] = choice
+                pieces += checked(job.pieces.get_nowait())
+            new = {choice.index: choice for choice in map(completed.push, pieces)}
             said = [each for each in new.values() if each.pending or each.tokens or each.reason]
             if said:
                 yield event(completed.form(said, usage=False))
@@ -229,11 +230,11 @@ async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIter
         yield event(refused.body())
 
 
-def checked(piece: Piece | BaseException) -> Piece:
-    """A piece; if something went wrong instead, that is raised."""
-    if isinstance(piece, BaseException):
+def checked(pieces: list[Piece] | BaseException) -> list[Piece]:
+    """Pieces; if something went wrong instead, that is raised."""
+    if isinstance(pieces, BaseException):
         raise Refused(500, "the model failed; the server's log says more", code="failed")
-    return piece
+    return pieces
 
 
 def event(made: Mapping[str, object]) -> str:

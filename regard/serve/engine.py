@@ -68,6 +68,18 @@ class Engine:
         """How many jobs wait."""
         return len(self._queue)
 
+    def check_room(self) -> None:
+        """Refuse what is asked when no job can be taken: before anything is done for it."""
+        if self.draining or self._stopped:
+            raise Refused(503, "the server is about to stop", code="stopping", retry_after=5)
+        if len(self._queue) >= self._limits.queued:
+            raise Refused(
+                429,
+                f"{self._limits.queued} requests are waiting already: try again later",
+                code="queue_full",
+                retry_after=1,
+            )
+
     @property
     def writing(self) -> int:
         """How many texts are being written."""
@@ -75,16 +87,8 @@ class Engine:
 
     def submit(self, job: Job) -> None:
         """Queue a job; a full queue refuses it before anything is computed."""
-        if self.draining or self._stopped:
-            raise Refused(503, "the server is about to stop", code="stopping", retry_after=5)
         with self._wake:
-            if len(self._queue) >= self._limits.queued:
-                raise Refused(
-                    429,
-                    f"{self._limits.queued} requests are waiting already: try again later",
-                    code="queue_full",
-                    retry_after=1,
-                )
+            self.check_room()
             self._queue.append(job)
             self._wake.notify()
 
@@ -163,16 +167,20 @@ class Engine:
         begun = time.perf_counter()
         pieces = batch.step()
         self._metrics.stepped(len(pieces), time.perf_counter() - begun)
-        told: list[tuple[Writing, Piece]] = []
+        told: dict[Writing, list[Piece]] = {}
         for writer, piece in pieces:
             writing = self._writers[writer]
-            told.append((writing, piece))
+            writing.held.append(piece)
             if piece.reason:
                 del self._writers[writer]
                 self._unfinished[writing] -= 1
                 if not self._unfinished[writing]:
                     del self._unfinished[writing]
-        self._tell([partial(_hand_out, told)])
+            if not writing.patient or writing not in self._unfinished:
+                told[writing] = writing.held
+        for writing in told:
+            writing.held = []
+        self._tell(partial(each.pieces.put_nowait, some) for each, some in told.items())
         lost = {self._writers[writer] for writer in batch.lost}
         for writing in lost:
             self._end(writing)
@@ -240,8 +248,3 @@ class Engine:
 def key(job: Asking[object, object]) -> tuple[str, object]:
     """What questions that are answered together have in common."""
     return job.run, job.kind
-
-
-def _hand_out(pieces: Sequence[tuple[Writing, Piece]]) -> None:
-    for writing, piece in pieces:
-        writing.pieces.put_nowait(piece)

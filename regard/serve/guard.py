@@ -1,8 +1,9 @@
 """Guard: what every request passes before any route sees it, and what every answer carries.
 
 In this order: the name it came by (Host) and the page that sent it (Origin), so that a web page
-elsewhere cannot reach a server on this machine by pointing its own name here; the key; the size and
-the speed of the body; the time for all of it. A refusal costs next to nothing.
+elsewhere cannot reach a server on this machine by pointing its own name here; the key; whether the
+engine has room; the size and the speed of the body; the time for all of it. A refusal costs next to
+nothing.
 """
 
 import asyncio
@@ -132,8 +133,16 @@ class Headers:
 class Guard:
     """An application behind its doors."""
 
-    def __init__(self, app: App, doors: Doors, limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: App,
+        doors: Doors,
+        limits: Limits,
+        metrics: Metrics,
+        check_room: Callable[[], None],
+    ) -> None:
         self._app, self._doors, self._limits, self._metrics = app, doors, limits, metrics
+        self._check_room = check_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and count it."""
@@ -161,6 +170,8 @@ class Guard:
         assert isinstance(raw, list)
         headers = Headers(raw)
         self._doors.check(headers, str(scope["path"]))
+        if scope["method"] == "POST":  # all of these are work for the engine
+            self._check_room()
         body = await self._body(headers, receive)
         if body is not None:
             await self._app(scope, replayed(body, receive), answer)

@@ -8,6 +8,7 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -82,7 +83,7 @@ def application(engine: Engine, limits: Limits, doors: Doors, metrics: Metrics) 
     add_runs(app, engine)
     add_status(app, engine, metrics)
     add_page(app)
-    return Guard(app, doors, limits, metrics)
+    return Guard(app, doors, limits, metrics, engine.check_room)
 
 
 def add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
@@ -102,7 +103,7 @@ def add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
     async def completions(asked: schema.Completion, request: Request) -> Response:
         """Texts that go on from a prompt; with `stream`, as events while they are written."""
         run = find(engine.runs, asked.model)
-        job, completed = await asyncio.to_thread(prepared, run, asked, limits)
+        job, completed = await aside(asked.prompt, partial(prepared, run, asked, limits))
         engine.submit(job)
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
@@ -114,39 +115,39 @@ def add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
     """Translations, predictions, attention, interventions."""
 
     async def asked_of(
-        request: Request, name: str, job: Callable[[Served], Asking[Question, Answer]]
+        request: Request,
+        asked: schema.Text | schema.Translate,
+        job: Callable[[Served], Asking[Question, Answer]],
     ) -> Answer:
-        run = find(engine.runs, name)
-        made = await asyncio.to_thread(job, run)
+        run = find(engine.runs, asked.model)
+        made = await aside(asked.text, partial(job, run))
         engine.submit(made)
         return await waited(engine, made, request, asyncio.wrap_future(made.answer))
 
     @app.post("/api/translate", response_model=schema.Translations)
     async def translate(asked: schema.Translate, request: Request) -> Response:
         """Lines translated; those of several requests are searched together."""
-        found = await asked_of(
-            request, asked.model, lambda run: work.translating(run, asked, limits)
-        )
+        found = await asked_of(request, asked, lambda run: work.translating(run, asked, limits))
         return answer({"model": asked.model, "translations": work.translation_form(found)})
 
     @app.post("/api/predict", response_model=schema.SaidObject)
     async def predict(asked: schema.Text, request: Request) -> Response:
         """What a model says of a text: what comes next, a translation, a class."""
-        said = await asked_of(request, asked.model, lambda run: work.predicting(run, asked, limits))
+        said = await asked_of(request, asked, lambda run: work.predicting(run, asked, limits))
         return answer(work.said_form(said))
 
     @app.post("/api/intervene", response_model=schema.Intervened)
     async def intervene(asked: schema.Intervene, request: Request) -> Response:
         """What a model says as it is, and when it is made to look elsewhere."""
         before, after = await asked_of(
-            request, asked.model, lambda run: work.intervening(run, asked, limits)
+            request, asked, lambda run: work.intervening(run, asked, limits)
         )
         return answer({"before": work.said_form(before), "after": work.said_form(after)})
 
     @app.post("/api/attention", response_model=dict[str, object])
     async def attention(asked: schema.Attention, request: Request) -> Response:
         """Where a model looks while it reads or writes a text."""
-        found = await asked_of(request, asked.model, lambda run: work.looking(run, asked, limits))
+        found = await asked_of(request, asked, lambda run: work.looking(run, asked, limits))
         if asked.form == "packed":
             made = await asyncio.to_thread(lambda: as_json(packed(found, title=asked.text)))
             return Response(made, media_type="application/json")
@@ -212,6 +213,16 @@ def add_page(app: FastAPI) -> None:
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         return Response(file.data, media_type=file.kind, headers=headers)
+
+
+SHORT = 2000
+"""Letters that are cut into tokens faster than another thread is asked to do it."""
+
+
+async def aside(text: str | Sequence[object], work: Callable[[], Answer]) -> Answer:
+    """Work that takes as long as the text is: in another thread unless that is short."""
+    short = isinstance(text, str) and len(text) <= SHORT
+    return work() if short else await asyncio.to_thread(work)
 
 
 async def waited(engine: Engine, job: Job, request: Request, result: Awaitable[Answer]) -> Answer:

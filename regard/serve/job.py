@@ -45,12 +45,16 @@ class Prompt:
 
 @dataclass(eq=False)
 class Writing(Job):
-    """Texts that go on from prompts, handed out as they come."""
+    """Texts that go on from prompts, handed out as they come, or whole to who is patient."""
 
     run: str
     prompts: Sequence[Prompt]
     stops: Sequence[str]
-    pieces: "asyncio.Queue[Piece | BaseException]" = field(default_factory=asyncio.Queue)
+    patient: bool = False
+    """Waking up for every token would cost the event loop more than the rest of a request."""
+    pieces: "asyncio.Queue[list[Piece] | BaseException]" = field(default_factory=asyncio.Queue)
+    held: list[Piece] = field(default_factory=list)
+    """For the engine alone: what was not handed out yet."""
 
     @property
     def rows(self) -> int:

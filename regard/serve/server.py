@@ -6,6 +6,7 @@ finished; then the engine stops. A second signal does not wait.
 
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,22 @@ from regard.serve.protocol import watched
 from regard.serve.served import Served
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+TURN = 0.0005
+"""Seconds that a thread may go on when another waits: a tenth of Python's own, as the event loop
+has much to do that is small, and the engine much that is not."""
+
+
+@contextmanager
+def turns(seconds: float) -> Iterator[None]:
+    """Threads of this process take turns this often, inside."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 class Server(uvicorn.Server):
@@ -59,7 +76,8 @@ class Server(uvicorn.Server):
                 ) from None
             shown = f"[{host}]" if ":" in host else host
             self._announced = lambda: announce(f"http://{shown}:{listening.getsockname()[1]}")
-            self.run(sockets=[listening])
+            with turns(TURN):
+                self.run(sockets=[listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """From here on requests are taken."""
