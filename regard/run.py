@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.begun import lines, taken
-from regard.core.device import pick_device
+from regard.core.device import peak_bytes, pick_device
 from regard.core.errors import UserError, nearest
 from regard.decode import Piece, Request, Sampling
 from regard.look import Payload
@@ -114,7 +114,13 @@ class Run:
         figures: dict[str, dict[str, float]] = {
             each: self.evaluate(each) for each in measured if each in self.task.splits
         }
-        about = {"outcome": result.outcome, "updates": result.update, "seconds": result.seconds}
+        about = {
+            "outcome": result.outcome,
+            "updates": result.update,
+            "seconds": result.seconds,
+            "parameters": sum(each.numel() for each in self.model.parameters()),
+            "peak_bytes": peak_bytes(next(self.model.parameters()).device),
+        }
         write_json(self.folder / "metrics.json", {**figures, "training": about})
         write_text(self.folder / "README.md", card(self, figures, result))
         return figures

@@ -9,6 +9,8 @@ import typer
 
 from regard.cli import (
     analogy,
+    compare,
+    cost,
     doctor,
     evaluate,
     generate,
@@ -44,6 +46,8 @@ app.command("serve")(serve.serve)
 app.command("neighbours")(neighbours.neighbours)
 app.command("analogy")(analogy.analogy)
 app.command("vectors")(vectors.vectors)
+app.command("compare")(compare.compare)
+app.command("cost")(cost.cost)
 app.command("reproduce")(reproduce.reproduce)
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)

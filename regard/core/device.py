@@ -133,3 +133,19 @@ def steady_allocation() -> bool:
     # 32 MiB is the largest threshold that older versions of glibc take.
     raised = mallopt(_MMAP_THRESHOLD, 1 << 30) or mallopt(_MMAP_THRESHOLD, 1 << 25)
     return bool(raised and mallopt(_TRIM_THRESHOLD, (1 << 31) - 1))
+
+
+def peak_bytes(device: torch.device) -> int:
+    """The most memory there was in use at once: on a CUDA device, else of this whole process.
+
+    >>> peak_bytes(torch.device("cpu")) > 0
+    True
+    """
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        from resource import RUSAGE_SELF, getrusage
+    except ImportError:  # Windows has no such count
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return getrusage(RUSAGE_SELF).ru_maxrss * unit

@@ -21,15 +21,18 @@ from regard.look.plot import (
     document,
     flow,
     grid,
+    growth,
     heat,
     positions,
     reach,
+    tradeoff,
 )
 from regard.look.rollout import rollout
 from regard.look.taped import ancestry, followed, joined, payloads
 
 __all__ = [
-    "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion", "curves",
-    "document", "draw", "flow", "followed", "grid", "heat", "joined", "packed", "page", "payloads",
-    "positions", "reach", "rollout", "save_page", "show",
+    "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion",
+    "curves", "document", "draw", "flow", "followed", "grid", "growth", "heat", "joined",
+    "packed", "page", "payloads", "positions", "reach", "rollout", "save_page", "show",
+    "tradeoff",
 ]  # fmt: skip

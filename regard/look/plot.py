@@ -144,3 +144,32 @@ def reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str], path: P
         from regard.look.sheet import save
 
         save(reach_figure(lengths, labels), path)
+
+
+def tradeoff(
+    points: Mapping[str, tuple[float, float, float, float]],
+    path: Path | str,
+    *,
+    cost: str,
+    quality: str,
+) -> None:
+    """What each value of a comparison cost and how good it was, with its interval."""
+    with drawing(path) as path:
+        from regard.look.sheet import save
+        from regard.look.tradeoff import tradeoff_figure
+
+        save(tradeoff_figure(points, cost=cost, quality=quality), path)
+
+
+def growth(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]],
+    path: Path | str,
+    *,
+    crossings: Mapping[str, Sequence[tuple[float, str]]],
+) -> None:
+    """Costs that grow with length, and where one overtakes another."""
+    with drawing(path) as path:
+        from regard.look.sheet import save
+        from regard.look.tradeoff import growth_figure
+
+        save(growth_figure(panels, crossings), path)

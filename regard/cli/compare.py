@@ -1,0 +1,126 @@
+"""regard compare: one part of a recipe changed, all else the same, over several seeds."""
+
+import json
+from math import isnan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Changes, Data
+
+if TYPE_CHECKING:
+    from regard.compare import Row, Table
+
+
+def compare(
+    recipe: Annotated[str, typer.Argument(help="A shipped recipe or a TOML file.")],
+    vary: Annotated[
+        str,
+        typer.Option(
+            metavar="PART.KEY=VALUE,VALUE,...",
+            help="What changes; the first value is what the others are measured by.",
+        ),
+    ],
+    seeds: Annotated[int, typer.Option(help="Runs of each value.")] = 5,
+    changes: Changes = None,
+    data: Data = None,
+    runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
+    workers: Annotated[
+        int | None, typer.Option(help="Runs at a time; else one for every two cores.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Draw quality by cost: .png, .svg, .pdf.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a value.")] = False,
+) -> None:
+    """Train every value with every seed (or go on), and say which differs by more than chance."""
+    from regard.compare import Comparison, folder_for, varied
+    from regard.compare import compare as compared
+    from regard.run import data_folder
+
+    key, values = varied(vary)
+    comparison = Comparison(
+        recipe=recipe, key=key, values=values, seeds=seeds, changes=tuple(changes or ())
+    )
+
+    def told(text: str) -> None:
+        typer.echo(text, err=True)
+
+    folder = folder_for(recipe, key, runs)
+    table = compared(comparison, folder, data_folder(data), workers=workers, told=told)
+    if as_json:
+        for row in table.rows:
+            typer.echo(json.dumps(described(table, row)))
+    else:
+        shown(table)
+    if output is not None:
+        drawn(table, output)
+        typer.echo(f"{output}: {table.split} {table.metric} by seconds of training")
+
+
+def shown(table: "Table") -> None:
+    """The table for people."""
+    from rich.console import Console
+    from rich.table import Table as Lines
+
+    way = "lower is better" if table.better == "lower" else "higher is better"
+    lines = Lines(
+        table.comparison.key,
+        f"{table.split} {table.metric}",
+        "95 % interval",
+        "p",
+        "parameters",
+        "seconds",
+        "MB",
+        title=f"{table.comparison.recipe}, {table.comparison.seeds} seeds; {way}",
+    )
+    for row in table.rows:
+        sure = row.measured
+        single = isnan(sure.low)
+        lines.add_row(
+            row.value,
+            f"{sure.mean:.4f}",
+            "of one run, none" if single else f"{sure.low:.4f} to {sure.high:.4f}",
+            chance(row),
+            f"{row.parameters:,}",
+            f"{row.seconds:.1f}",
+            f"{row.memory / 1e6:.0f}",
+        )
+    Console().print(lines)
+
+
+def chance(row: "Row") -> str:
+    """How likely the difference from the first value is by chance."""
+    if row.chance is None:
+        return "the first"
+    return "" if isnan(row.chance) else f"{row.chance:.3f}"
+
+
+def described(table: "Table", row: "Row") -> dict[str, object]:
+    """A row as an object; what is not known is null."""
+    sure = row.measured
+    return {
+        table.comparison.key: row.value,
+        "metric": table.metric,
+        "split": table.split,
+        "mean": sure.mean,
+        "low": None if isnan(sure.low) else sure.low,
+        "high": None if isnan(sure.high) else sure.high,
+        "p": None if row.chance is None or isnan(row.chance) else row.chance,
+        "values": [run.measured for run in row.runs],
+        "parameters": row.parameters,
+        "seconds": row.seconds,
+        "peak_bytes": row.memory,
+    }
+
+
+def drawn(table: "Table", path: Path) -> None:
+    """Quality by cost."""
+    from regard.look import tradeoff
+
+    points = {
+        row.value: (row.seconds, row.measured.mean, row.measured.low, row.measured.high)
+        for row in table.rows
+    }
+    tradeoff(points, path, cost="seconds of training", quality=f"{table.split} {table.metric}")

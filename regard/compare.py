@@ -1,0 +1,252 @@
+"""Compare: one part of a recipe changed, all else the same, over several seeds.
+
+Every value and seed is a run of its own in one folder, trained by a process of its own. What has
+been trained is kept: a comparison that was interrupted goes on where it was, and one that is asked
+for again only reads. Values are paired by seed, so that a difference can be told from chance.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+
+from regard.audit.statistics import Interval, interval, paired_p
+from regard.core.errors import UserError, positive
+from regard.recipe import Recipe, read, shipped
+from regard.run import write_text
+
+Told = Callable[[str], None]
+"""Who is told how far it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is compared: a recipe, the key that varies, its values and the seeds."""
+
+    recipe: str
+    """The name of a shipped recipe, or a file."""
+    key: str
+    """Such as `model.score`."""
+    values: tuple[str, ...]
+    """As `--set` takes them. The first is what the others are measured by."""
+    seeds: int = 5
+    changes: tuple[str, ...] = ()
+    """What else differs from the recipe, for all values alike."""
+
+    def __post_init__(self) -> None:
+        positive("seeds", self.seeds)
+        if len(set(self.values)) != len(self.values) or not self.values:
+            raise UserError(f"--vary {self.key} needs values that differ: {', '.join(self.values)}")
+        for value in self.values:  # every one is a recipe, or nothing is begun
+            self.read(value, 0)
+
+    def read(self, value: str, seed: int) -> Recipe:
+        """The recipe of one run; seeds count from the recipe's own."""
+        changes = [*self.changes, f"{self.key}={value}"]
+        own = read(self.recipe, changes).train.seed
+        return read(self.recipe, [*changes, f"train.seed={own + seed}"])
+
+
+def varied(text: str) -> tuple[str, tuple[str, ...]]:
+    """The key and the values of `model.score=dot,additive`; brackets keep their commas.
+
+    >>> varied("model.score=dot,additive")
+    ('model.score', ('dot', 'additive'))
+    >>> varied("train.optimiser={name='sgd',lr=1},{name='adam',lr=0.1}")[1][1]
+    "{name='adam',lr=0.1}"
+    """
+    key, equals, given = text.partition("=")
+    if not equals or not given:
+        raise UserError(f"--vary takes part.key=value,value,..., not {text!r}")
+    values, depth = [""], 0
+    for letter in given:
+        depth += (letter in "[{") - (letter in "]}")
+        if letter == "," and depth == 0:
+            values.append("")
+        else:
+            values[-1] += letter
+    return key.strip(), tuple(value.strip() for value in values)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One finished run."""
+
+    seed: int
+    measured: float
+    parameters: int
+    seconds: float
+    memory: int
+    """The most bytes that its process held."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One value over all seeds."""
+
+    value: str
+    runs: tuple[Trained, ...]
+    measured: Interval
+    chance: float | None
+    """How likely so large a difference from the first value is by chance; None of the first."""
+
+    @property
+    def parameters(self) -> int:
+        """Of the model."""
+        return self.runs[0].parameters
+
+    @property
+    def seconds(self) -> float:
+        """Of training, on average."""
+        return sum(run.seconds for run in self.runs) / len(self.runs)
+
+    @property
+    def memory(self) -> int:
+        """The most bytes of any run."""
+        return max(run.memory for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a comparison found."""
+
+    comparison: Comparison
+    metric: str
+    split: str
+    better: str
+    rows: tuple[Row, ...]
+
+
+def compare(
+    comparison: Comparison,
+    folder: Path,
+    data: Path,
+    *,
+    workers: int | None = None,
+    told: Told = lambda text: None,
+) -> Table:
+    """Train all that is not trained yet, and gather the figures."""
+    wanted = [
+        (value, seed, prepared(comparison, folder, value, seed))
+        for value in comparison.values
+        for seed in range(comparison.seeds)
+    ]
+    missing = [where for _, _, where in wanted if not (where / "metrics.json").exists()]
+    if missing:
+        told(f"{len(missing)} of {len(wanted)} runs to train, in {folder}")
+        train_all(missing, data, workers or max(1, (os.cpu_count() or 2) // 2), told)
+    return gathered(comparison, wanted)
+
+
+def prepared(comparison: Comparison, folder: Path, value: str, seed: int) -> Path:
+    """The folder of one run, with its recipe beside it; another recipe there is refused."""
+    name = "".join(each if each.isalnum() or each in "-_." else "-" for each in value)
+    recipe = comparison.read(value, seed)
+    where = folder / f"{comparison.key}={name}" / f"seed-{recipe.train.seed}"
+    file = where.with_suffix(".toml")
+    text = recipe.to_toml()
+    if file.exists() and file.read_text(encoding="utf-8") != text:
+        raise UserError(
+            f"{file}: a comparison of another recipe was made here; choose another folder with "
+            f"--runs, or remove {folder}"
+        )
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
+    return where
+
+
+def train_all(folders: Sequence[Path], data: Path, workers: int, told: Told) -> None:
+    """Train so many at a time; the first that fails ends it, and what was saved stays saved."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with ThreadPoolExecutor(workers) as pool:
+        waiting: dict[Future[None], Path] = {
+            pool.submit(train_one, folder, data, threads): folder for folder in folders
+        }
+        done = 0
+        try:
+            while waiting:
+                finished, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for each in finished:
+                    folder = waiting.pop(each)
+                    each.result()
+                    done += 1
+                    told(f"{done}/{len(folders)} {folder.parent.name} {folder.name}")
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def train_one(folder: Path, data: Path, threads: int) -> None:
+    """Train, or go on training, in a process of its own."""
+    begun = (folder / "recipe.toml").exists()
+    verb = (
+        ["resume", str(folder)]
+        if begun
+        else [
+            "train",
+            str(folder.with_suffix(".toml")),
+            "--name",
+            folder.name,
+            "--runs",
+            str(folder.parent),
+        ]
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-m", "regard", *verb, "--data", str(data)]
+    made = subprocess.run(  # noqa: S603 - our own interpreter and our own files
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        said = made.stderr.strip().splitlines() or [f"it ended with {made.returncode}"]
+        raise UserError(f"{folder}: training failed: {said[-1]}")
+
+
+def gathered(comparison: Comparison, wanted: Iterable[tuple[str, int, Path]]) -> Table:
+    """The figures of finished runs, as a table."""
+    recipe = comparison.read(comparison.values[0], 0)
+    metric, split, better = judged(recipe)
+    trained: dict[str, list[Trained]] = {value: [] for value in comparison.values}
+    for value, seed, folder in wanted:
+        trained[value].append(measured(folder, seed, metric, split))
+    rows: list[Row] = []
+    for value, runs in trained.items():
+        figures = [run.measured for run in runs]
+        first = [run.measured for run in trained[comparison.values[0]]]
+        chance = None if not rows else paired_p(first, figures)
+        rows.append(Row(value, tuple(runs), interval(figures), chance))
+    return Table(comparison, metric, split, better, tuple(rows))
+
+
+def judged(recipe: Recipe) -> tuple[str, str, str]:
+    """Metric, split and which way is better: those of the recipe's figure, else the loss."""
+    figure = recipe.figure
+    if figure is None:
+        return "loss", "validation", "lower"
+    return figure.metric, figure.split, figure.better
+
+
+def measured(folder: Path, seed: int, metric: str, split: str) -> Trained:
+    """What a finished run left."""
+    path = folder / "metrics.json"
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    training = figures["training"]
+    if metric not in figures.get(split, {}):
+        known = ", ".join(sorted(figures.get(split, {})))
+        raise UserError(f"{path}: there is no {split} {metric}; there are {known}")
+    return Trained(
+        seed,
+        figures[split][metric],
+        training["parameters"],
+        training["seconds"],
+        training["peak_bytes"],
+    )
+
+
+def folder_for(recipe: str, key: str, runs: Path) -> Path:
+    """Where the runs of a comparison are kept."""
+    name = recipe if recipe in shipped() else Path(recipe).stem
+    return runs / f"compare-{name}" / key.replace(".", "-")

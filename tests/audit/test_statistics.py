@@ -1,0 +1,60 @@
+"""Intervals and tests against values that tables of Student's t print."""
+
+from math import isnan
+
+import pytest
+
+from regard.audit.statistics import beta_share, interval, paired_p, student_quantile, student_tails
+from regard.core.errors import UserError
+
+QUANTILES = {  # two-sided 5 %, as printed in tables
+    1: 12.706205,
+    2: 4.302653,
+    4: 2.776445,
+    9: 2.262157,
+    30: 2.042272,
+    1000: 1.962339,
+}
+
+
+@pytest.mark.parametrize(("freedom", "value"), QUANTILES.items())
+def test_quantiles_are_those_of_the_tables(freedom: int, value: float) -> None:
+    assert student_quantile(0.975, freedom) == pytest.approx(value, abs=1e-6)
+    assert student_tails(value, freedom) == pytest.approx(0.05, abs=1e-7)
+    assert student_tails(-value, freedom) == pytest.approx(0.05, abs=1e-7)
+
+
+def test_one_degree_of_freedom_is_cauchy() -> None:
+    assert student_tails(1.0, 1) == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("x", [0.01, 0.2, 0.5, 0.77, 0.999])
+def test_incomplete_beta_of_whole_numbers_is_a_binomial_sum(x: float) -> None:
+    # I_x(2, 3) = P(at least 2 of 4 draws fall below x)
+    wanted = 6 * x**2 * (1 - x) ** 2 + 4 * x**3 * (1 - x) + x**4
+    assert beta_share(x, 2.0, 3.0) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_an_interval_holds_the_mean_and_shrinks_with_more_values() -> None:
+    few, many = interval([1.0, 2.0, 3.0]), interval([1.0, 2.0, 3.0] * 10)
+    assert few.mean == many.mean == 2.0
+    assert few.low < many.low < 2.0 < many.high < few.high
+
+
+def test_of_one_value_there_is_no_interval_and_of_none_no_mean() -> None:
+    single = interval([3.0])
+    assert single.mean == 3.0
+    assert isnan(single.low)
+    assert isnan(single.high)
+    with pytest.raises(UserError, match="no mean of nothing"):
+        interval([])
+
+
+def test_pairs_see_what_means_do_not() -> None:
+    first = [10.0, 20.0, 30.0, 40.0]
+    second = [10.5, 20.6, 30.4, 40.5]  # always about a half more, however far apart the pairs are
+    assert paired_p(first, second) < 0.01
+    assert paired_p(first, second) == paired_p(second, first)
+    assert paired_p(first, first) == 1.0
+    assert paired_p(first, [each + 1 for each in first]) == 0.0
+    assert isnan(paired_p([1.0], [2.0]))

@@ -1,0 +1,97 @@
+"""regard compare and regard cost, as a person runs them."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from regard.compare import Comparison, varied
+from regard.core.errors import UserError
+from tests.cli.command import Regard
+
+SHORT = ("--set", "train.updates=4", "--set", "train.save_every=2")
+
+
+@pytest.fixture
+def _children_find_regard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are trained by processes of their own, outside the folder of the tests."""
+    root = str(Path(__file__).parents[2])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.mark.usefixtures("_children_find_regard")
+def test_values_are_compared_over_seeds_and_kept(regard: Regard, place: Path) -> None:
+    asked = ("compare", "small.toml", "--vary", "model.width=4,8", "--seeds", "2", *SHORT)
+    first = regard(*asked, "--json", "-o", "cost.png", "--workers", "2")
+    assert first.returncode == 0, first.stderr
+    rows = [json.loads(line) for line in first.stdout.splitlines() if line.startswith("{")]
+    assert [row["model.width"] for row in rows] == ["4", "8"]
+    assert rows[0]["parameters"] < rows[1]["parameters"]
+    assert rows[0]["p"] is None
+    assert 0 <= rows[1]["p"] <= 1
+    for row in rows:
+        assert len(set(row["values"])) == 2  # seeds differ, or they were not used
+        assert row["low"] <= row["mean"] <= row["high"]
+        assert row["peak_bytes"] > 10**7
+    assert (place / "cost.png").stat().st_size > 1000
+    again = regard(*asked, "--json")
+    assert "to train" not in again.stderr
+    assert [json.loads(line) for line in again.stdout.splitlines()] == rows
+
+
+@pytest.mark.usefixtures("_children_find_regard")
+def test_a_comparison_goes_on_where_it_was_and_another_is_not_mixed_with_it(
+    regard: Regard, place: Path
+) -> None:
+    asked = ("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1", "--json")
+    whole = json.loads(regard(*asked, *SHORT).stdout)
+    (left,) = place.glob("runs/compare-small/model-width/model.width=4/seed-*/metrics.json")
+    left.unlink()
+    resumed = regard(*asked, *SHORT)
+    assert "1 of 1 runs to train" in resumed.stderr
+    assert json.loads(resumed.stdout)["values"] == whole["values"]
+    other = regard(*asked, "--set", "train.updates=5")
+    assert other.returncode == 2
+    assert "another recipe" in other.stderr
+
+
+def test_a_failed_run_is_told_with_its_reason(regard: Regard, place: Path) -> None:
+    (place / "text.txt").unlink()
+    done = regard("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1")
+    assert done.returncode == 2
+    assert "training failed" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "model.width", "model.width="])
+def test_nothing_to_vary_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--vary takes"):
+        varied(text)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "said"),
+    [
+        ("model.widht", ("4",), "did you mean 'model.width'"),
+        ("model.width", ("4", "x"), "model.width"),
+        ("model.width", ("4", "4"), "differ"),
+    ],
+)
+def test_a_comparison_of_nonsense_is_refused_before_it_begins(
+    place: Path, key: str, values: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UserError, match=said):
+        Comparison(recipe="small.toml", key=key, values=values)
+
+
+def test_cost_counts_and_draws(regard: Regard, place: Path) -> None:
+    done = regard("cost", "small.toml", "--width", "8", "--lengths", "4..16", "-o", "cost.svg")
+    assert done.returncode == 0, done.stderr
+    assert "self-attention costs more than recurrence from 8 on" in done.stdout
+    assert (place / "cost.svg").read_text().startswith("<?xml")
+    lines = regard("cost", "small.toml", "--lengths", "4", "--json").stdout.splitlines()
+    assert [json.loads(line)["layer"] for line in lines] == [
+        "self-attention",
+        "recurrence",
+        "convolution",
+    ]
