@@ -118,6 +118,13 @@ class AWDLSTM(Carrying):
             after.append(state)
         return said, after
 
+    def stages(self) -> list[list[nn.Parameter]]:
+        """Words, which are the output layer too, and each LSTM."""
+        return [
+            [*self.embed.parameters(), self.bias],
+            *(list(cell.parameters()) for cell in self.cells),
+        ]
+
     @property
     def feature_width(self) -> int:
         """Of the last layer."""

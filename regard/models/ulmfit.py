@@ -92,10 +92,11 @@ class ULMFiT(nn.Module):
             nn.Linear(config.hidden, classes),
         )
 
-    def stages(self) -> list[list[nn.Module]]:
+    def stages(self) -> list[list[nn.Parameter]]:
         """Words, each LSTM, the layers on top."""
         assert isinstance(self.reader, Reads)
-        return [[self.reader.embed], *([cell] for cell in self.reader.cells), [self.top]]
+        parts = [self.reader.embed, *self.reader.cells, self.top]
+        return [list(part.parameters()) for part in parts]
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """How well each class fits each text."""

@@ -7,7 +7,7 @@ from the first to the last.
 
 >>> class Two(nn.Sequential):
 ...     def stages(self):
-...         return [[self[0]], [self[1]]]
+...         return [list(layer.parameters()) for layer in self]
 >>> placed = Stages(unfreeze=1).place(Two(nn.Linear(2, 2), nn.Linear(2, 2)))
 >>> sorted({(round(stage.share, 3), stage.opens) for stage in placed.values()})
 [(0.385, 1), (1.0, 0)]
@@ -28,8 +28,8 @@ from regard.core.errors import UserError
 class Staged(Protocol):
     """A model that knows its layers."""
 
-    def stages(self) -> Sequence[Sequence[nn.Module]]:
-        """The modules of each layer, from the first to the last; every parameter is in one."""
+    def stages(self) -> Sequence[Sequence[nn.Parameter]]:
+        """The parameters of each layer, from the first to the last; each is in one of them."""
         ...
 
 
@@ -60,9 +60,9 @@ class Stages(Config):
             )
         layers = model.stages()
         found: dict[int, Stage] = {}
-        for below, modules in enumerate(reversed(layers)):
+        for below, held in enumerate(reversed(layers)):
             stage = Stage(self.divide**-below, below * (self.unfreeze or 0))
-            for each in (each for module in modules for each in module.parameters()):
+            for each in held:
                 assert id(each) not in found, "a parameter in two stages"
                 found[id(each)] = stage
         learns = {id(each) for each in model.parameters() if each.requires_grad}

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from regard.core.errors import UserError
 from regard.recipe import Recipe, parsed, read, shipped
-from regard.run import create, load, open_run
+from regard.run import Run, create, load, open_run
 from regard.train.optimise import build
 
 TAGS = ("I-LOC", "O", "I-PER", "O", "O")
@@ -96,7 +96,13 @@ def small(texts: Path, tmp_path: Path, *changes: str) -> Recipe:
     return parsed(SMALL, "small.toml", changes)
 
 
-SMALLER = {"batch": 2, "window": 8, "evaluate_batch": 2, "tokens_per_batch": 200}
+SMALLER = {
+    "batch": 2,
+    "window": 8,
+    "evaluate_batch": 2,
+    "tokens_per_batch": 200,
+    "words_per_batch": 48,
+}
 """What a recipe's data become for a test."""
 
 
@@ -109,21 +115,21 @@ def shortened(name: str) -> list[str]:
     return [length, "train.log_every=1", *smaller]
 
 
+def made(name: str, texts: Path, folder: Path) -> Run:
+    """A new run of a shipped recipe, and of all those it begins with, as if they were trained."""
+    changes = shortened(name)
+    if (source := read(name).source) is not None:
+        first = made(Path(source).name, texts, folder / "first")
+        save_file(first.model.state_dict(), first.folder / "model.safetensors")
+        changes.append(f"model.source={first.folder}")
+    return create(read(name, changes), folder / "run", texts, "cpu")
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_recipe_builds_and_takes_two_steps(
     name: str, texts: Path, tmp_path: Path
 ) -> None:
-    changes = shortened(name)
-    if (source := read(name).source) is not None:
-        first = create(
-            read(Path(source).name, [*shortened(Path(source).name)]),
-            tmp_path / "first",
-            texts,
-            "cpu",
-        )
-        save_file(first.model.state_dict(), tmp_path / "first" / "model.safetensors")
-        changes.append(f"model.source={tmp_path / 'first'}")
-    run = create(read(name, changes), tmp_path / "run", texts, "cpu")
+    run = made(name, texts, tmp_path)
     learns = [each for each in run.model.parameters() if each.requires_grad]
     before = [each.clone() for each in learns]
     batches, carry = run.task.batches(), None

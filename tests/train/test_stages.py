@@ -28,8 +28,8 @@ class Tower(nn.Module):
             x = layer(x).tanh()
         return x
 
-    def stages(self) -> list[list[nn.Module]]:
-        return [[layer] for layer in self.layers]
+    def stages(self) -> list[list[nn.Parameter]]:
+        return [list(layer.parameters()) for layer in self.layers]
 
 
 class Squares:
