@@ -137,22 +137,14 @@ class WordVectors(OpenTask):
         return {"loss": totals["loss"]}
 
     def score(self, model: nn.Module, split: Split) -> dict[str, float]:
-        """How alike the similarities of words are to those of reference vectors, if there are any:
-        Spearman's rank correlation over all pairs of frequent words, each table less its mean.
-        """
+        """How far the vectors agree with reference vectors, if there are any."""
         if self.data.reference is None:
             return {}
         path = found(self.folder, self.data.reference, self.data.origin)
         names = [
             self.word(place) for place in self._counts.counts.argsort(descending=True).tolist()
         ]
-        reference = read_vectors(path, set(names))
-        shared = [name for name in names if name in reference.places][:COMPARED]
-        own = self.vectors(model)
-        tables = [torch.stack([each.of(name) for name in shared]) for each in (own, reference)]
-        alike = [F.normalize(each - each.mean(0), dim=1) for each in tables]
-        upper = torch.ones(len(shared), len(shared)).triu(1).bool()
-        return {"agreement": spearman(*((each @ each.T)[upper] for each in alike))}
+        return {"agreement": agreement(self.vectors(model), read_vectors(path, set(names)), names)}
 
     def vectors(self, model: nn.Module, more: Sequence[str] = ()) -> Vectors:
         """Every word of the vocabulary with its vector.
@@ -251,6 +243,18 @@ def text_of(data: Words, folder: Path) -> Source:
     """The text of a recipe."""
     place = str(found(folder, data.train, data.origin))
     return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
+
+
+def agreement(own: Vectors, reference: Vectors, names: Sequence[str]) -> float:
+    """Spearman's rank correlation of how alike words are in two tables, each less its mean.
+
+    Over all pairs of the first thousand of the names that both have.
+    """
+    both = [name for name in names if name in own.places and name in reference.places]
+    tables = [torch.stack([each.of(n) for n in both[:COMPARED]]) for each in (own, reference)]
+    alike = [F.normalize(each - each.mean(0), dim=1) for each in tables]
+    upper = torch.ones(len(tables[0]), len(tables[0])).triu(1).bool()
+    return spearman(*((each @ each.T)[upper] for each in alike))
 
 
 def spearman(one: Float[Tensor, "N"], other: Float[Tensor, "N"]) -> float:

@@ -14,13 +14,14 @@ from regard.data import cooccurrence
 from regard.data.context import CENTRES, END, NO_WORD, ContextBatches, Counts
 from regard.data.cooccurrence import cooccurrences
 from regard.data.subwords import subwords
+from regard.data.vectors import Vectors
 from regard.models.cbow import CBOW
 from regard.models.glove import GloVe
 from regard.models.skip_gram import SkipGram
 from regard.models.subword_skip_gram import SubwordSkipGram
 from regard.recipe import parsed
 from regard.run import create, load
-from regard.tasks.word_vectors import WordVectors, spearman
+from regard.tasks.word_vectors import WordVectors, agreement, spearman
 
 V, D, REACH, K = 12, 5, 3, 5
 
@@ -317,3 +318,13 @@ def test_a_row_without_words_has_no_part_in_the_loss() -> None:
     model(batch).surprise().backward()
     touched = model.centre.weight.grad.coalesce()
     assert touched.values().isfinite().all()
+
+
+def test_vectors_agree_with_themselves_turned_and_moved() -> None:
+    table = torch.randn(30, 6)
+    turned = table @ torch.linalg.qr(torch.randn(6, 6))[0] * 3 + torch.randn(6)
+    names = [f"w{n}" for n in range(30)]
+    one, other = Vectors(tuple(names), table), Vectors(tuple(reversed(names)), turned.flip(0))
+    assert agreement(one, other, [*names, "nobody's"]) == pytest.approx(1.0, abs=1e-3)
+    drawn = Vectors(tuple(names), torch.randn(30, 6))
+    assert abs(agreement(one, drawn, names)) < 0.3
