@@ -5,8 +5,8 @@
 - dot: e = vᵀ h / √D, which Jain and Wallace call scaled dot;
 - even: e = 0, the mean, which any of them has to beat (Wiegreffe and Pinter 2019, section 3.2).
 
-Since v is one vector for all texts, tanh(W h + b) is a key like any other and the score a product:
-a fused kernel does it.
+Since v is one vector for all texts, a word's score depends on the word alone. It is computed once,
+however many queries ask: the sentences of a document, each of its own words.
 
 >>> pool = AttentionPool("additive", 6)
 >>> states = torch.randn(2, 4, 6)
@@ -18,9 +18,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention import Attend, Dot, Even, Mask, ScaledDot, Score, Weigh
+from regard.attention import START, Attend, Mask, Past, Score, Weigh
 from regard.attention import padding as padding
-from regard.core.errors import choose, positive
+from regard.core.errors import positive, unknown
+
+POOLS = ("additive", "dot", "even")
+"""How a word's score is computed, by the name a recipe calls it."""
+
+
+class Salience(Score):
+    """e = k: each key says itself how much it matters, whoever asks. Keys have width one."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def forward(
+        self, query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K F"], past: Past = START
+    ) -> Float[Tensor, "B H Q K"]:
+        """The keys as scores, the same for every query."""
+        return key.transpose(2, 3).expand(*query.shape[:3], key.shape[2])
 
 
 class AttentionPool(nn.Module):
@@ -30,11 +46,13 @@ class AttentionPool(nn.Module):
         self, score: str, width: int, *, hidden: int | None = None, weigh: Weigh | None = None
     ) -> None:
         super().__init__()
-        kind = choose("score of pooling", score, POOLS)
+        if score not in POOLS:
+            raise unknown("score of pooling", score, POOLS)
         asked = positive("hidden", hidden or width) if score == "additive" else width
+        self.scale = width**-0.5 if score == "dot" else 1.0
         self.hidden = nn.Linear(width, asked) if score == "additive" else None
         self.query = None if score == "even" else nn.Parameter(torch.empty(asked))
-        self.attend = Attend(kind(asked), weigh, kind="pool")
+        self.attend = Attend(Salience(), weigh, kind="pool")
         if self.query is not None:
             nn.init.normal_(self.query, std=asked**-0.5)
 
@@ -42,13 +60,15 @@ class AttentionPool(nn.Module):
         self, states: Float[Tensor, "B K D"], mask: Mask | None, queries: int = 1
     ) -> Float[Tensor, "B Q D"]:
         """What each query takes home; one with nothing to look at reads zero."""
-        keys = states if self.hidden is None else self.hidden(states).tanh()  # [B,K,A]
-        one = keys.new_zeros(keys.shape[2]) if self.query is None else self.query  # [A]
-        asked = one.expand(len(keys), 1, queries, keys.shape[2])  # [B,1,Q,A]
-        memory = self.attend.remember(keys[:, None], states[:, None])
-        read: Tensor = self.attend(asked, memory, mask)  # [B,1,Q,D]
+        said = self.scores(states)[:, None, :, None]  # [B,1,K,1]
+        nobody = said.new_zeros(()).expand(len(states), 1, queries, 1)  # [B,1,Q,1]
+        memory = self.attend.remember(said, states[:, None])
+        read: Tensor = self.attend(nobody, memory, mask)  # [B,1,Q,D]
         return read.squeeze(1)
 
-
-POOLS: dict[str, type[Score]] = {"additive": Dot, "dot": ScaledDot, "even": Even}
-"""The score between the query and what it asks, by the name a recipe calls the pooling."""
+    def scores(self, states: Float[Tensor, "B K D"]) -> Float[Tensor, "B K"]:
+        """How much each word says."""
+        if self.query is None:
+            return states.new_zeros(states.shape[:2])
+        words = states if self.hidden is None else self.hidden(states).tanh()  # [B,K,A]
+        return words @ self.query * self.scale

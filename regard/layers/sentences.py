@@ -17,9 +17,9 @@ from torch import Tensor
 
 from regard.layers.bidirectional import Bidirectional, within
 
-WIDER = 1.25
+WIDER = 1.2
 """How much longer than its shortest sentence the longest of a group may be ..."""
-FEW = 2
+FEW = 1
 """... and by how many words besides."""
 
 

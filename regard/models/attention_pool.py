@@ -43,8 +43,10 @@ class AttentionPooling(nn.Module):
         layers: PositiveInt = 1
         score: Literal["additive", "dot", "even"] = "additive"
         """How much a word says; even takes all alike."""
-        weigh: str = "softmax"
-        """How scores become weights; any of WEIGHS."""
+        weigh: Literal["softmax", "sparsemax", "entmax15", "topk", "sigmoid", "smoothed"] = (
+            "softmax"
+        )
+        """How scores become weights: those of WEIGHS that ask neither who looks nor where."""
         letters: Literal["none", "cnn", "lstm"] = "none"
         """How spellings are read, beside the table of words; needs data.letters."""
         letters_width: PositiveInt = 30
