@@ -28,8 +28,10 @@ FORMAT = 1
 """Of what `packed` gives; the page refuses one that it does not know."""
 BUDGET = 4_200_000
 """Bytes of weights before base64: with it, a page stays below six megabytes."""
-LEVELS = (65_535, 255, 127, 63, 31, 15, 11, 7, 5, 3, 2, 1)
+LEVELS = (65_535, 255, 127, 63, 31, 15, 11, 7, 5, 3, 2)
 """Into how many parts the largest weight of a row is divided: as many as there is room for."""
+FLAT = 0
+"""The levels of a head that has no room at all: of each row there is only its mean."""
 SAMPLE = 20_000
 """Weights of a head from which is guessed how many levels fit."""
 MOST_POSITIONS = 8192
@@ -63,11 +65,15 @@ def packed(
                 f"{MOST_POSITIONS:,}: look at a shorter text, or at some of the rows"
             )
     labels: dict[tuple[str, ...], int] = {}
-    heads = dealt([head for payload in payloads for head in payload.weights], budget)
+    lasts = [reach(payload.weights) for payload in payloads]
+    each = [
+        (head, last) for seen, last in zip(payloads, lasts, strict=True) for head in seen.weights
+    ]
+    heads = dealt(each, budget)
     sites, done = [], 0
-    for payload in payloads:
+    for payload, last in zip(payloads, lasts, strict=True):
         count = len(payload.weights)
-        sites.append(site_of(payload, heads[done : done + count], labels))
+        sites.append(site_of(payload, last, heads[done : done + count], labels))
         done += count
     return {
         "format": FORMAT,
@@ -87,7 +93,7 @@ def as_json(made: dict[str, object]) -> str:
 
 
 def site_of(
-    payload: Payload, heads: Sequence[Packed], labels: dict[tuple[str, ...], int]
+    payload: Payload, last: int, heads: Sequence[Packed], labels: dict[tuple[str, ...], int]
 ) -> dict[str, object]:
     """One payload: what it is called, how its heads look, and their weights."""
     queries = labels.setdefault(payload.queries, len(labels))
@@ -105,7 +111,7 @@ def site_of(
             name: [round(measure(head), 6) for head in payload.weights]
             for name, measure in MEASURES.items()
         },
-        "reach": reach(payload.weights),
+        "reach": last,
         "levels": [head.levels for head in heads],
         "weights": [base64.b64encode(head.stream).decode("ascii") for head in heads],
     }
@@ -123,16 +129,16 @@ def reach(weights: Float[np.ndarray, "*H Q K"]) -> int:
     return int((places[:, 1] - places[:, 0]).max()) if len(places) else -queries
 
 
-def dealt(heads: Sequence[Float[np.ndarray, "Q K"]], budget: int) -> list[Packed]:
-    """Each head packed as finely as its share of the bytes allows.
+def dealt(heads: Sequence[tuple[np.ndarray, int]], budget: int) -> list[Packed]:
+    """Each head packed as finely as its share of the bytes allows, up to its site's last diagonal.
 
     The cheapest come first: what they leave over is for the others.
     """
-    cost = [int(np.count_nonzero(parts_of(head)[1] > 1 / 255)) for head in heads]
+    cost = [int(np.count_nonzero(parts_of(head)[1] > 1 / 255)) for head, _ in heads]
     found: dict[int, Packed] = {}
     left = budget
     for order, place in enumerate(sorted(range(len(heads)), key=cost.__getitem__)):
-        found[place] = fitted(heads[place], left // (len(heads) - order))
+        found[place] = fitted(*heads[place], left // (len(heads) - order))
         left -= len(found[place].stream)
     return [found[place] for place in range(len(heads))]
 
@@ -143,20 +149,22 @@ def parts_of(head: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "Q"], np
     return peaks, head / np.where(peaks > 0, peaks, 1.0)[:, None]
 
 
-def fitted(head: Float[np.ndarray, "Q K"], share: int) -> Packed:
-    """The head with as many levels as fit into a share of bytes; if none do, with the fewest."""
+def fitted(head: Float[np.ndarray, "Q K"], last: int, share: int) -> Packed:
+    """The head with as many levels as fit into a share of bytes; if none do, it is flat."""
     peaks, parts = parts_of(head)
     queries, keys = parts.shape
-    kept = parts[np.tri(queries, keys, reach(head), dtype=bool)]  # row by row
+    stored = np.tri(queries, keys, last, dtype=bool)
+    kept = parts[stored]  # row by row
     some = kept[:: max(1, len(kept) // SAMPLE)]
     for levels in LEVELS:
         likely = bytes_per_number(whole_numbers(some, levels)) * len(kept)
-        if levels > LEVELS[-1] and likely > 1.1 * share:
+        if likely > 1.1 * share:
             continue  # without packing what will not fit
         stream = deflated(peaks.tobytes() + in_bytes(whole_numbers(kept, levels), levels))
         if len(stream) <= share:
-            break
-    return Packed(levels, stream)
+            return Packed(levels, stream)
+    means = head.sum(axis=1) / np.maximum(stored.sum(axis=1), 1)
+    return Packed(FLAT, deflated(means.astype("<f4").tobytes()))
 
 
 def whole_numbers(parts: np.ndarray, levels: int) -> np.ndarray:

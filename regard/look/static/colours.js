@@ -3,22 +3,22 @@
 const ANCHORS = {
   // Begins with the paper of the page, light or dark, so that nothing looks like nothing.
   ocean: {
-    light: "#ffffff #e7f0f9 #cfe2f2 #aed0e8 #82b8dc #559fcd #3384bb #1d6aa5 #0f518b #083b6f #052450",
-    dark: "#151a21 #17293b #1a3a56 #1d4d74 #226293 #2d79ae #4191c3 #60a9d3 #8ac2e1 #b9dbee #f0f8fd",
+    light: "ffffff e7f0f9 cfe2f2 aed0e8 82b8dc 559fcd 3384bb 1d6aa5 0f518b 083b6f 052450",
+    dark: "151a21 17293b 1a3a56 1d4d74 226293 2d79ae 4191c3 60a9d3 8ac2e1 b9dbee f0f8fd",
   },
-  viridis: "#440154 #482475 #414487 #355f8d #2a788e #21918c #22a884 #44bf70 #7ad151 #bddf26 #fde725",
-  cividis: "#00224e #083370 #35456c #4f576c #666970 #7d7c78 #948e77 #aea371 #c8b866 #e5cf52 #fee838",
-  inferno: "#000004 #160b39 #420a68 #6a176e #932667 #bc3754 #dd513a #f37819 #fca50a #f6d746 #fcffa4",
+  viridis: "440154 482475 414487 355f8d 2a788e 21918c 22a884 44bf70 7ad151 bddf26 fde725",
+  cividis: "00224e 083370 35456c 4f576c 666970 7d7c78 948e77 aea371 c8b866 e5cf52 fee838",
+  inferno: "000004 160b39 420a68 6a176e 932667 bc3754 dd513a f37819 fca50a f6d746 fcffa4",
   grey: {
-    light: "#ffffff #f0f0f0 #dddddd #c6c6c6 #adadad #919191 #757575 #595959 #3e3e3e #242424 #0a0a0a",
-    dark: "#151a21 #20252c #2e3339 #404449 #55585c #6d7073 #888a8c #a4a6a7 #c0c1c2 #dddddd #fafafa",
+    light: "ffffff f0f0f0 dddddd c6c6c6 adadad 919191 757575 595959 3e3e3e 242424 0a0a0a",
+    dark: "151a21 20252c 2e3339 404449 55585c 6d7073 888a8c a4a6a7 c0c1c2 dddddd fafafa",
   },
 };
 
 export const PALETTES = Object.keys(ANCHORS);
 
 function rgbOf(hex) {
-  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+  return [0, 2, 4].map((at) => parseInt(hex.slice(at, at + 2), 16));
 }
 
 /** 256 colours of a palette as [red, green, blue, ...]. */
@@ -30,7 +30,8 @@ export function colourTable(palette, theme) {
     const at = (shade / 255) * (stops.length - 1);
     const low = Math.min(Math.floor(at), stops.length - 2);
     for (let part = 0; part < 3; part += 1) {
-      table[3 * shade + part] = stops[low][part] + (at - low) * (stops[low + 1][part] - stops[low][part]);
+      const from = stops[low][part], to = stops[low + 1][part];
+      table[3 * shade + part] = from + (at - low) * (to - from);
     }
   }
   return table;

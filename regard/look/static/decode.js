@@ -91,7 +91,8 @@ export class Seen {
 
   /** What was made under a name; made again only where the oldest had to be let go. */
   once(name, site, make) {
-    const known = this.kept.get(name) ?? { made: make(), size: site.queries.length * site.keys.length };
+    const size = site.queries.length * site.keys.length;
+    const known = this.kept.get(name) ?? { made: make(), size };
     this.kept.delete(name);
     this.kept.set(name, known); // the latest last
     let held = 0;
@@ -109,7 +110,7 @@ export class Seen {
       const { rows, columns, values } = await (this.kept.get(name)?.made ?? unpacked(site, head));
       const high = Math.min(rows, THUMB), wide = Math.min(columns, THUMB);
       const small = new Float32Array(high * wide);
-      const places = Uint16Array.from({ length: columns }, (_, column) => (column * wide) / columns);
+      const places = new Uint16Array(columns).map((_, column) => (column * wide) / columns);
       for (let row = 0, at = 0; row < rows; row += 1) {
         const base = Math.floor((row * high) / rows) * wide;
         for (let column = 0; column < columns; column += 1, at += 1) {
@@ -132,8 +133,10 @@ async function unpacked(site, head) {
   const values = new Float32Array(rows * columns);
   for (let row = 0, at = 0; row < rows; row += 1) {
     const end = row * columns + Math.min(columns, Math.max(0, row + site.reach + 1));
-    const scale = peaks[row] / levels;
-    for (let into = row * columns; into < end; into += 1, at += 1) values[into] = numbers[at] * scale;
+    const scale = peaks[row] / (levels || 1);
+    for (let into = row * columns; into < end; into += 1, at += 1) {
+      values[into] = levels ? numbers[at] * scale : scale; // without levels, a row is its mean
+    }
   }
   return new Table(rows, columns, values, peaks);
 }
@@ -144,7 +147,9 @@ function numbersIn(bytes, levels) {
   const count = bytes.length;
   if (levels > 255) {
     const numbers = new Uint16Array(count / 2);
-    for (let at = 0; at < numbers.length; at += 1) numbers[at] = 256 * bytes[at] + bytes[at + count / 2];
+    for (let at = 0; at < numbers.length; at += 1) {
+      numbers[at] = 256 * bytes[at] + bytes[at + count / 2];
+    }
     return numbers;
   }
   const numbers = new Uint8Array(2 * count);
@@ -163,7 +168,21 @@ function fromBase64(text) {
   return bytes;
 }
 
+const underway = new Set();
+
+/** By hand rather than by pipes, and held on to: Chromium may forget a pipe that nobody holds. */
 async function inflated(bytes) {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const stream = new DecompressionStream("deflate-raw");
+  underway.add(stream);
+  const writer = stream.writable.getWriter();
+  const written = writer.write(bytes).then(() => writer.close());
+  const chunks = [], reader = stream.readable.getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    chunks.push(part.value);
+  }
+  await written;
+  underway.delete(stream);
+  const whole = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.length, 0));
+  chunks.reduce((at, chunk) => (whole.set(chunk, at), at + chunk.length), 0);
+  return whole;
 }

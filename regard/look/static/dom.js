@@ -55,6 +55,14 @@ export function hiddenCanvas(width, height) {
   return canvas;
 }
 
+/** Where the arrow keys go: columns, rows. */
+export const WAYS = {
+  ArrowLeft: [-1, 0],
+  ArrowRight: [1, 0],
+  ArrowUp: [0, -1],
+  ArrowDown: [0, 1],
+};
+
 export function clamp(value, least, most) {
   return Math.min(Math.max(value, least), most);
 }

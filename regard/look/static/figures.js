@@ -32,26 +32,29 @@ function matrixScene(app) {
   const cell = clamp(1100 / Math.max(table.rows, table.columns), 1, 26);
   const every = Math.ceil(12 / cell), size = clamp(cell * 0.7, 9, 12);
   const room = (labels) =>
-    labels.reduce((most, label, at) => (at % every ? most : Math.max(most, widthOf(label, size))), 20);
+    labels
+      .filter((_, at) => at % every === 0)
+      .reduce((most, label) => Math.max(most, widthOf(label, size)), 20);
   const left = MARGIN + room(queries) + 8, top = MARGIN + 24 + room(keys) + 8;
   titled(scene, app, MARGIN);
-  if (table.values.length <= VECTOR_CELLS) {
-    for (let row = 0; row < table.rows; row += 1) {
-      for (let column = 0; column < table.columns; column += 1) {
-        const shade = shadeOf(table.at(row, column), topOf(table, row, state.scale), state.contrast);
-        scene.box(left + column * cell, top + row * cell, cell - 0.5, cell - 0.5, cssColour(colours, shade));
-      }
-    }
+  const shades = shaded(table, state.scale, state.contrast);
+  const wide = table.columns * cell, high = table.rows * cell;
+  if (shades.length <= VECTOR_CELLS) {
+    shades.forEach((shade, at) => {
+      const column = at % table.columns, row = (at - column) / table.columns;
+      const side = cell - 0.5;
+      scene.box(left + column * cell, top + row * cell, side, side, cssColour(colours, shade));
+    });
   } else {
-    const picture = pictureOf(table.rows, table.columns, shaded(table, state.scale, state.contrast), colours);
-    scene.picture(left, top, table.columns * cell, table.rows * cell, picture);
+    scene.picture(left, top, wide, high, pictureOf(table.rows, table.columns, shades, colours));
   }
-  scene.box(left - 0.5, top - 0.5, table.columns * cell + 0.5, table.rows * cell + 0.5, null, inks.line);
+  scene.box(left - 0.5, top - 0.5, wide + 0.5, high + 0.5, null, inks.line);
+  const style = { size, fill: inks.soft };
   for (let row = 0; row < table.rows; row += every) {
-    scene.text(left - 6, top + (row + 0.5) * cell, queries[row], { size, fill: inks.soft, anchor: "end" });
+    scene.text(left - 6, top + (row + 0.5) * cell, queries[row], { ...style, anchor: "end" });
   }
   for (let column = 0; column < table.columns; column += every) {
-    scene.text(left + (column + 0.5) * cell, top - 6, keys[column], { size, fill: inks.soft, turn: -90 });
+    scene.text(left + (column + 0.5) * cell, top - 6, keys[column], { ...style, turn: -90 });
   }
   const foot = top + table.rows * cell + 16;
   const note = `${site.axes[0]} downward, ${site.axes[1]} across; full colour is ${app.topText()}`;
@@ -98,7 +101,8 @@ function linksScene(app) {
   const scene = new Scene(inks.paper);
   const queries = site.queries.map(visible), keys = site.keys.map(visible);
   const pitch = 20, apart = 260, count = Math.max(table.rows, table.columns), top = MARGIN + 46;
-  const left = MARGIN + Math.max(40, ...keys.map((label) => widthOf(label, 12))) + 8, right = left + apart;
+  const left = MARGIN + Math.max(40, ...keys.map((label) => widthOf(label, 12))) + 8;
+  const right = left + apart;
   const place = (rows, row) => top + ((count - rows) * pitch) / 2 + (row + 0.5) * pitch;
   titled(scene, app, MARGIN);
   scene.text(left - 6, top - 12, site.axes[1], { size: 10, fill: inks.faint, anchor: "end" });
@@ -128,7 +132,8 @@ function heatScene(app) {
   titled(scene, app, MARGIN);
   let y = MARGIN + 40;
   for (const query of rows) {
-    scene.text(side - 10, y, queries[query], { size: 12, fill: inks.ink, anchor: "end", bold: true });
+    const style = { size: 12, fill: inks.ink, anchor: "end", bold: true };
+    scene.text(side - 10, y, queries[query], style);
     let x = side;
     keys.forEach((label, key) => {
       const width = widthOf(label, 12) + 8;

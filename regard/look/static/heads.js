@@ -1,6 +1,6 @@
 // All heads of all layers as small matrices, in the order of the model or by a measure.
 
-import { element } from "./dom.js";
+import { WAYS, element } from "./dom.js";
 import { heading } from "./label.js";
 import { pictureOf, shaded } from "./shade.js";
 
@@ -137,7 +137,7 @@ export class HeadsView {
   }
 
   press(event) {
-    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    const way = WAYS[event.key];
     if (!way) return false;
     const at = this.cells.findIndex(({ button }) => button === document.activeElement);
     if (at < 0) this.focus();

@@ -131,7 +131,7 @@ export class HeatView {
     }
   }
 
-  /** The text once for each query, where it is not too long: what came before it, if it is causal. */
+  /** The text once for each query, if it is not too long; of a causal one, what came before. */
   drawRows(wanted) {
     const { app } = this, { table, state, site, colours } = app;
     this.steps.hidden = !wanted || table.values.length > ROWS_UP_TO;

@@ -2,9 +2,9 @@
 
 /** [keys, what they do, the action]. Keys without an action belong to the views. */
 export const KEYS = [
-  [["1", "2", "3", "4"], "matrix, heads, links, text", (app, key) => app.set({ view: app.views[Number(key) - 1] })],
+  [["1", "2", "3", "4"], "matrix, heads, links, text", (app, key) => app.nthView(key - 1)],
   [["[", "]"], "the head before, the head after", (app, key) => app.nextHead(key === "[" ? -1 : 1)],
-  [["{", "}"], "the layer before, the layer after", (app, key) => app.nextSite(key === "{" ? -1 : 1)],
+  [["{", "}"], "the layer before or after", (app, key) => app.nextSite(key === "{" ? -1 : 1)],
   [["m"], "the mean of all heads", (app) => app.set({ head: "mean" })],
   [["Arrows"], "move the cell, the token or the head"],
   [["Enter"], "open the head that is marked"],
@@ -14,7 +14,7 @@ export const KEYS = [
   [["p"], "play the steps, or stop", (app) => app.play()],
   [["Escape"], "choose nothing", (app) => app.set({ query: null, key: null })],
   [["/"], "search a token", (app) => app.search.focus()],
-  [["n", "N"], "the match after, the match before", (app, key) => app.nextMatch(key === "n" ? 1 : -1)],
+  [["n", "N"], "the match after or before", (app, key) => app.nextMatch(key === "n" ? 1 : -1)],
   [["s"], "sort heads: model, entropy, distance, alignment", (app) => app.cycle("sort")],
   [["c"], "other colours", (app) => app.cycle("palette")],
   [["r"], "other scale: largest of all, of each row, 0 to 1", (app) => app.cycle("scale")],

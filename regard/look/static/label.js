@@ -15,8 +15,9 @@ export function visible(token) {
   if (begin < 0) begin = letters.length;
   let end = letters.length;
   while (end > 0 && letters[end - 1] === " ") end -= 1;
+  const between = (place) => begin <= place && place < end; // where a space stays one
   const signs = letters
-    .map((letter, place) => (letter === " " && begin <= place && place < end ? " " : signOf(letter)))
+    .map((letter, place) => (letter === " " && between(place) ? " " : signOf(letter)))
     .filter((_, place) => Math.min(place, letters.length - 1 - place) <= LONGEST);
   return (MARK.test(token) ? "◌" : "") + shortened(signs);
 }

@@ -26,7 +26,7 @@ export function linksOf(table, chosen = { query: null, key: null }) {
       const weight = table.at(query, key);
       if (weight >= LEAST * most) mine.push([query, key, weight]);
     }
-    if (few && mine.length > STRONGEST) mine.sort((one, other) => other[2] - one[2]).splice(STRONGEST);
+    if (few) mine.sort((one, other) => other[2] - one[2]).splice(STRONGEST);
     found.push(...mine);
   }
   return found.sort((one, other) => one[2] - other[2]);
@@ -135,7 +135,8 @@ export class LinksView {
     const context = sharpContext(this.canvas, this.width, this.height);
     context.clearRect(0, 0, this.width, this.height);
     const none = { query: null, key: null };
-    const steady = state.query === null ? { ...none, key: state.key } : { ...none, query: state.query };
+    const { query, key } = state;
+    const steady = query === null ? { ...none, key } : { ...none, query };
     const chosen = this.over ? { ...none, ...this.over } : steady;
     const lit = chosen.query !== null || chosen.key !== null ? linksOf(table, chosen) : null;
     this.drawLinks(context, this.all, lit ? 0.12 : 1, inks.link);

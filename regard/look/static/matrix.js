@@ -1,6 +1,6 @@
 // The matrix: queries down, keys across; move it with the pointer or the keys, zoom at the cursor.
 
-import { clamp, element, hiddenCanvas, sharpContext } from "./dom.js";
+import { WAYS, clamp, element, hiddenCanvas, sharpContext } from "./dom.js";
 import { visible } from "./label.js";
 import { inkOn } from "./colours.js";
 import { Halves, shadeOf, topOf } from "./shade.js";
@@ -96,17 +96,19 @@ export class MatrixView {
   keepInSight() {
     const some = 60;
     const wide = this.cell * this.table.columns, high = this.cell * this.table.rows;
-    this.x = clamp(this.x, Math.min(this.left, this.left + some - wide), Math.max(this.width - some, this.left));
-    this.y = clamp(this.y, Math.min(this.top, this.top + some - high), Math.max(this.height - some, this.top));
+    const kept = (at, from, size, end) =>
+      clamp(at, Math.min(from, from + some - size), Math.max(end - some, from));
+    this.x = kept(this.x, this.left, wide, this.width);
+    this.y = kept(this.y, this.top, high, this.height);
   }
 
   /** Move so that a cell can be seen. */
   reveal(query, key) {
     if (!this.cell) return;
     const x = this.x + key * this.cell, y = this.y + query * this.cell;
-    const inX = x >= this.left && x + this.cell <= this.width, inY = y >= this.top && y + this.cell <= this.height;
-    if (!inX) this.x += (this.left + this.width) / 2 - x;
-    if (!inY) this.y += (this.top + this.height) / 2 - y;
+    const inside = (at, from, end) => at >= from && at + this.cell <= end;
+    if (!inside(x, this.left, this.width)) this.x += (this.left + this.width) / 2 - x;
+    if (!inside(y, this.top, this.height)) this.y += (this.top + this.height) / 2 - y;
   }
 
   /** The cell under a point of the canvas, or null. */
@@ -138,9 +140,9 @@ export class MatrixView {
       canvas.classList.add("rg-moving");
     });
     const release = (event) => {
-      const clicked = this.pointers.delete(event.pointerId) && this.moved < 4 && event.type === "pointerup";
+      const held = this.pointers.delete(event.pointerId);
       canvas.classList.remove("rg-moving");
-      if (clicked) this.click(place(event));
+      if (held && this.moved < 4 && event.type === "pointerup") this.click(place(event));
     };
     canvas.addEventListener("pointerup", release);
     canvas.addEventListener("pointercancel", release);
@@ -173,7 +175,7 @@ export class MatrixView {
 
   /** Arrow keys move the chosen cell; with shift they move the matrix. */
   press(event) {
-    const way = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    const way = WAYS[event.key];
     if (way && event.shiftKey) this.pan(-60 * way[0], -60 * way[1]);
     else if (way) this.step(...way);
     else if (event.key === "+" || event.key === "=") this.zoom(1.4);
@@ -204,8 +206,9 @@ export class MatrixView {
 
   draw() {
     if (!this.host.clientWidth || !this.table) return;
-    if (!this.cell || this.width !== this.host.clientWidth || this.height !== this.host.clientHeight) {
-      const untouched = !this.cell || Math.abs(this.cell - Math.min(this.fitted, ROOMIEST_CELL)) < 1e-9;
+    const { clientWidth, clientHeight } = this.host;
+    if (!this.cell || this.width !== clientWidth || this.height !== clientHeight) {
+      const untouched = !this.cell || this.cell === Math.min(this.fitted, ROOMIEST_CELL);
       if (untouched) this.fit();
       else this.measure();
     }
@@ -246,7 +249,8 @@ export class MatrixView {
     );
     context.strokeStyle = this.app.inks.line;
     context.lineWidth = 1;
-    context.strokeRect(this.x - 0.5, this.y - 0.5, this.table.columns * cell + 1, this.table.rows * cell + 1);
+    const wide = this.table.columns * cell, high = this.table.rows * cell;
+    context.strokeRect(this.x - 0.5, this.y - 0.5, wide + 1, high + 1);
     if (cell >= 9) this.rule(context, left, right, top, bottom);
     if (cell >= NUMBERS_FROM) this.drawNumbers(context, left, right, top, bottom);
     context.restore();
@@ -281,7 +285,8 @@ export class MatrixView {
         const weight = table.at(row, column);
         if (weight < 0.005) continue;
         const ink = inkOn(this.colours, shadeOf(weight, largest, contrast));
-        const { canvas, width, height } = this.stamp(size, ink, Math.min(100, Math.round(100 * weight)));
+        const hundredths = Math.round(100 * weight);
+        const { canvas, width, height } = this.stamp(size, ink, hundredths);
         const x = this.x + (column + 0.5) * cell - width / 2;
         context.drawImage(canvas, x, this.y + (row + 0.5) * cell - height / 2, width, height);
       }
@@ -314,7 +319,8 @@ export class MatrixView {
     context.clip();
     context.strokeStyle = app.inks.accent;
     context.lineWidth = 1.5;
-    const frame = (x, y, width, height) => context.strokeRect(x - 1, y - 1, Math.max(width, 3) + 2, Math.max(height, 3) + 2);
+    const frame = (x, y, width, height) =>
+      context.strokeRect(x - 1, y - 1, Math.max(width, 3) + 2, Math.max(height, 3) + 2);
     if (query !== null) {
       context.globalAlpha = key === null ? 1 : 0.55;
       frame(this.x, this.y + query * cell, wide, cell);
@@ -323,7 +329,9 @@ export class MatrixView {
     if (key !== null) frame(this.x + key * cell, this.y, cell, high);
     context.globalAlpha = 1;
     context.lineWidth = 2.5;
-    if (query !== null && key !== null) frame(this.x + key * cell, this.y + query * cell, cell, cell);
+    if (query !== null && key !== null) {
+      frame(this.x + key * cell, this.y + query * cell, cell, cell);
+    }
     const hovered = app.pointed;
     if (hovered) {
       context.strokeStyle = app.inks.ink;
@@ -382,8 +390,9 @@ export class MatrixView {
     const places = [];
     for (let at = Math.ceil(first / every) * every; at < last; at += every) places.push(at);
     if (every === 1) return places;
-    const chosen = special.filter((at) => Number.isInteger(at) && at >= first && at < last).slice(0, 60);
-    return [...places.filter((at) => !chosen.some((each) => Math.abs(each - at) < every)), ...chosen];
+    const chosen = special.filter((at) => at >= first && at < last && at !== null).slice(0, 60);
+    const free = (at) => !chosen.some((each) => Math.abs(each - at) < every);
+    return [...places.filter(free), ...chosen];
   }
 
   /** What the axes are, in the corner between them. */

@@ -87,7 +87,8 @@ class App {
     const { seen, site } = this;
     const named = (name) => (name ? `head ${name}` : "all weights");
     const options = site.weights.map((_, head) => [head, named(seen.headName(site, head))]);
-    return site.count > 1 || this.state.site === "mean" ? [["mean", "mean of heads"], ...options] : options;
+    const several = site.count > 1 || this.state.site === "mean";
+    return several ? [["mean", "mean of heads"], ...options] : options;
   }
 
   /** The site that labels are taken from; of a mean over all, they are the same in each. */
@@ -210,7 +211,8 @@ class App {
       this.told.textContent = `${table.rows} × ${table.columns}`;
     }
     const levels = this.levels();
-    this.rounded.textContent = levels >= 65535 ? "" : `rounded to 1/${levels} of each row's largest`;
+    const rounding = levels ? `rounded to 1/${levels} of each row's largest` : "means of rows only";
+    this.rounded.textContent = levels > 255 ? "" : rounding;
   }
 
   /** The coarsest rounding of what is shown. */
@@ -292,6 +294,10 @@ class App {
     this.playButton.textContent = this.playing ? "❚❚" : "▶";
   }
 
+  nthView(place) {
+    return this.set({ view: this.views[place] });
+  }
+
   nextHead(by) {
     const { site, state } = this;
     const order = site.count > 1 ? ["mean", ...site.weights.keys()] : [0];
@@ -314,8 +320,10 @@ class App {
   match() {
     const wanted = this.search.value.toLowerCase();
     const { site } = this;
-    const has = (label) => label.toLowerCase().includes(wanted) || visible(label) === this.search.value;
-    const places = (labels) => new Set(labels.flatMap((label, at) => (wanted && has(label) ? [at] : [])));
+    const { value } = this.search;
+    const has = (label) => label.toLowerCase().includes(wanted) || visible(label) === value;
+    const places = (labels) =>
+      new Set(labels.flatMap((label, at) => (wanted && has(label) ? [at] : [])));
     this.found = { queries: places(site.queries), keys: places(site.keys) };
     const once = site.queries === site.keys;
     const count = this.found.keys.size + (once ? 0 : this.found.queries.size);

@@ -2,7 +2,8 @@
 
 import { hiddenCanvas, svgElement } from "./dom.js";
 
-export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif';
+export const FONT =
+  'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "DejaVu Sans", sans-serif';
 
 export class Scene {
   constructor(paper) {
@@ -128,7 +129,8 @@ const WRITTEN = {
   ],
   link: (owner, mark) => {
     const middle = (mark.x + mark.toX) / 2;
-    const way = `M${mark.x} ${mark.y}C${middle} ${mark.y} ${middle} ${mark.toY} ${mark.toX} ${mark.toY}`;
+    const bend = `${middle} ${mark.y} ${middle} ${mark.toY}`;
+    const way = `M${mark.x} ${mark.y}C${bend} ${mark.toX} ${mark.toY}`;
     return [
       "path",
       {
@@ -148,7 +150,7 @@ const WRITTEN = {
       width: mark.width,
       height: mark.height,
       preserveAspectRatio: "none",
-      style: "image-rendering:pixelated",
+      "image-rendering": "pixelated",
       href: mark.canvas.toDataURL("image/png"),
     },
   ],

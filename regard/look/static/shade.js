@@ -53,7 +53,8 @@ The largest and not the mean, so that a thin diagonal can still be seen from far
 export class Halves {
   constructor(table, scale, contrast, colours) {
     this.colours = colours;
-    this.levels = [{ rows: table.rows, columns: table.columns, shades: shaded(table, scale, contrast) }];
+    const { rows, columns } = table;
+    this.levels = [{ rows, columns, shades: shaded(table, scale, contrast) }];
   }
 
   /** Make the large pictures while nothing else is to be done, so that zooming need not wait. */

@@ -1,0 +1,126 @@
+"""A browser that pages are opened in, and models whose weights they show."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from regard.attention import record
+from regard.look import Payload, payloads, save_page
+from regard.models.transformer import Transformer
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ARTEFACTS = "REGARD_ARTEFACTS"
+"""The folder that screenshots are left in; none are taken if it is not set."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """One headless Chromium for all tests of a process."""
+    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium is installed (apt install chromium): pages are not opened")
+    with play.sync_playwright() as running:
+        browser = running.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and what it did that it should not have done."""
+
+    page: "Page"
+    name: str
+    wrong: list[str] = field(default_factory=list)
+    """Errors, dialogs, and requests for anything but the page itself."""
+
+    def do(self, script: str, *given: object) -> object:
+        """What a JavaScript function returns for these arguments."""
+        return self.page.evaluate(script, *given)
+
+    def set(self, **choices: object) -> None:
+        """Choose, and wait until it is drawn."""
+        self.page.evaluate("(choices) => regard.set(choices)", choices)
+
+    def keep(self, name: str) -> None:
+        """A screenshot among the artefacts."""
+        if folder := os.environ.get(ARTEFACTS):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=Path(folder) / f"{self.name}-{name}.png")
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: "Browser", tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Open the page of some payloads, or a file, from disk; at the end nothing may be wrong."""
+    every: list[Opened] = []
+
+    def show(shown: list[Payload] | tuple[Payload, ...] | Path, **options: str) -> Opened:
+        theme = options.pop("theme", "light")
+        if not isinstance(shown, Path):
+            path = tmp_path / f"page{len(every)}.html"
+            save_page(shown, path, title=options.pop("title", "a title"), **options)
+            shown = path
+        page = browser.new_page(viewport={"width": 1200, "height": 760}, color_scheme=theme)
+        found = Opened(page, re.sub(r"\W+", "-", request.node.name)[:60])
+        own = shown.as_uri()
+        page.on("console", lambda said: said.type == "error" and found.wrong.append(said.text))
+        page.on("pageerror", lambda error: found.wrong.append(str(error)))
+        page.on("dialog", lambda dialog: (found.wrong.append(dialog.message), dialog.dismiss()))
+        page.on(
+            "request",
+            lambda asked: (
+                asked.url == own
+                or asked.url.startswith(("data:", "blob:"))
+                or found.wrong.append(asked.url)
+            ),
+        )
+        page.goto(own)
+        page.evaluate("() => window.regard && window.regard.ready")
+        every.append(found)
+        return found
+
+    yield show
+    for each in every:
+        each.page.close()
+    assert [problem for each in every for problem in each.wrong] == []
+
+
+@pytest.fixture(scope="session")
+def translated() -> tuple[Payload, ...]:
+    """What every attention of a small Transformer looked at: three shapes, eight heads."""
+    torch.manual_seed(0)
+    config = Transformer.Config(width=16, heads=2, encoder_layers=1, decoder_layers=2)
+    model = Transformer(config, 10, 12).eval()
+    for parameter in model.parameters():  # so that heads look somewhere
+        parameter.data.mul_(1.6)
+    source, target = ("der", "Hund", "bellt", "laut", "."), ("the", "dog", "barks", ".")
+    batch = {
+        "source": torch.tensor([[4, 5, 6, 7, 8]]),
+        "source_lengths": torch.tensor([5]),
+        "tokens": torch.tensor([[4, 5, 6, 7]]),
+    }
+    with torch.no_grad(), record(model) as tape:
+        model(batch)
+    return payloads(
+        tape,
+        {
+            "encoder.*": (source, source),
+            "decoder.*": (target, target),
+            "decoder.*.cross": (target, source),
+        },
+    )
