@@ -84,7 +84,7 @@ class Joins(Stepper[State], Protocol[State]):
     """A Stepper that can go on with several texts as one batch, however long each of them is."""
 
     def join(self, states: Sequence[State]) -> State | None:
-        """One state of all rows, in order, of states after a step; None if it cannot be."""
+        """One state of all rows, in order; None if it cannot be, as before anything was read."""
         ...
 
 

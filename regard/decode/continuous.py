@@ -1,9 +1,9 @@
 """Continuous: texts that join a running batch and leave it between two steps, as a server needs it.
 
 Each text has its own policy, length and stops, and what it writes does not depend on its batch
-mates (but for what adding up in another order does to the last bits of a logit). A text is read
-and takes its first step apart from the others; then its state is joined with theirs. A model that
-cannot join states is stepped once for each.
+mates (but for what adding up in another order does to the last bits of a logit). Prompts of one
+length are read at once; then their states are joined with those of the others. A model that cannot
+join states is stepped once for each.
 
 >>> import torch
 >>> class Next:                                    # a model: after each letter comes the next one
@@ -160,6 +160,8 @@ class Continuous(Generic[State]):
             if len(places) > len(some):
                 state = state.select(torch.tensor(places, device=self._device))
             self._groups.append(([writer for writers in some for writer in writers], state))
+        if lengths:
+            self._join()
 
     def _part(self) -> None:
         """Go on without those who have left."""

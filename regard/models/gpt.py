@@ -178,6 +178,8 @@ class GPT(nn.Module):
 
     def join(self, states: Sequence[GPTState]) -> GPTState | None:
         """All rows as one batch, however long each is; None if attention minds where keys stand."""
+        if not all(state.length for state in states):
+            return None  # there is nothing to join yet
         for layer in self.layers:
             assert isinstance(layer, EncoderBlock)
             if not layer.attention.attend.by_content:

@@ -37,6 +37,8 @@ class Engine:
         self.runs = {run.name: run for run in runs}
         self.draining = False
         """Set when the server is to stop: no job is taken any more, those there are done."""
+        self.warm = False
+        """Has every run been used once?"""
         self._limits, self._metrics = limits, metrics
         self._wake = threading.Condition()
         self._queue: deque[Job] = deque()
@@ -103,9 +105,20 @@ class Engine:
     # In the thread
 
     def _work(self) -> None:
+        for run in self.runs.values():
+            self._warm(run)
+        self.warm = True
         while self._awaited():
             self._step()
             self._answer()
+
+    def _warm(self, run: Served) -> None:
+        """What tokenisers and models do at their first use alone is not left to a client."""
+        if run.model is not None:
+            try:
+                run.say("a", ())
+            except UserError as error:  # this run has nothing to say, but there may be others
+                log.info("%s says nothing: %s", run.name, error)
 
     def _awaited(self) -> bool:
         """Wait until there is something to do; False at the end."""

@@ -182,8 +182,9 @@ def add_status(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
     @app.get("/ready", response_model=schema.Status)
     async def ready() -> Response:
         """Does it take requests?"""
-        if engine.draining:
-            raise Refused(503, "the server is about to stop", code="stopping", retry_after=5)
+        if engine.draining or not engine.warm:
+            why = "is about to stop" if engine.draining else "has just begun"
+            raise Refused(503, f"the server {why}", code="not_ready", retry_after=5)
         return answer({"status": "ready"})
 
     @app.get("/metrics", response_class=PlainTextResponse)

@@ -25,8 +25,8 @@ from regard.serve.served import Served
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-TURN = 0.0005
-"""Seconds that a thread may go on when another waits: a tenth of Python's own, as the event loop
+TURN = 0.0001
+"""Seconds that a thread may go on when another waits: a fiftieth of Python's own, as the event loop
 has much to do that is small, and the engine much that is not."""
 
 

@@ -110,10 +110,15 @@ def test_nothing_is_computed_for_those_who_left() -> None:
     batch.leave(never)
     assert len(batch) == 4
     assert len(batch.step()) == 4
-    assert sizes == [1, 3]
+    assert sizes == [1, 3]  # of one token nothing is read before the first step
     batch.leave([*leaving[:2], *never])
     batch.step()
     assert sizes[2:] == [2]
+    late = batch.join([1, 2, 3], Request(max_tokens=1, samples=2))
+    batch.leave(late[:1])
+    batch.join([4, 5], Request(max_tokens=1))
+    batch.step()
+    assert sizes[3:] == [4]  # whoever has read something is joined at once
     batch.leave(leaving)
     assert [writer for writer, _ in batch.step()] == [stays]
     batch.leave([stays])

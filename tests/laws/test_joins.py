@@ -76,6 +76,7 @@ def test_attention_that_may_mind_positions_is_not_joined(choice: dict[str, objec
         assert model.join([begun(model, 3)[1], begun(model, 5)[1]]) is None
 
 
-def test_a_network_that_has_read_nothing_has_nothing_to_join() -> None:
-    model = built("rnn_lm", {"width": 8})
+@pytest.mark.parametrize("name", SMALL)
+def test_a_model_that_has_read_nothing_has_nothing_to_join(name: str) -> None:
+    model = built(*SMALL[name])
     assert model.join([model.start({"tokens": torch.zeros(1, 1, dtype=torch.long)})] * 2) is None

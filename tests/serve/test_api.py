@@ -12,7 +12,7 @@ from regard.look.packed import packed
 from regard.run import Run
 from regard.serve.curves import MOST_POINTS, curves
 from tests.look.hostile import TOKENS
-from tests.serve.live import Live
+from tests.serve.live import Live, soon
 
 TRANSLATORS = ["bahdanau", "transformer"]
 LANGUAGE_MODELS = ["gpt", "rnn"]
@@ -286,7 +286,7 @@ def test_what_there_is(client: httpx.Client) -> None:
     assert runs["bahdanau"]["translates"]
     assert not runs["new"]["trained"]
     assert client.get("/health").json() == {"status": "ok"}
-    assert client.get("/ready").json() == {"status": "ready"}
+    assert soon(lambda: client.get("/ready").json() == {"status": "ready"}, 20)
 
 
 def test_metrics_count_requests_and_tokens(client: httpx.Client) -> None:
