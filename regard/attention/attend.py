@@ -108,6 +108,19 @@ class Attend(Site):
             self._record_fused(asked, memory, mask, past, wanted)
         return self._fused(asked, memory, mask, past)
 
+    def told(
+        self,
+        query: Float[Tensor, "B H Q E"],
+        memory: Memory,
+        mask: Mask | None,
+        past: Past,
+        wanted: Heard,
+    ) -> None:
+        """Let open tapes hear an attention that is computed elsewhere, without its weights."""
+        asked = self._fusable(query)
+        assert asked is not None
+        self._record_fused(asked, memory, mask, past, wanted)
+
     def weights(
         self,
         query: Float[Tensor, "B H Q E"],
@@ -168,12 +181,17 @@ class Attend(Site):
             weights = torch.cat(rows, dim=2)
         else:
             weights = self._edited(query, key, mask, past, wanted)
-        for name, tape in wanted.tapes if wanted is not None else ():
-            heads = tape.chosen_heads(name, query.shape[1])
-            chosen = tape.chosen_rows(name, query.shape[2])
-            kept = taken(taken(weights.detach(), 1, heads), 2, chosen)
-            tape.add(self._call(name, kept, heads, chosen, past))
+        if wanted is not None:
+            self.note(weights, past, wanted)
         return weights
+
+    def note(self, weights: Float[Tensor, "B H Q K"], past: Past, wanted: Heard) -> None:
+        """Let open tapes hear weights that are known, here or with who computed them elsewhere."""
+        for name, tape in wanted.tapes:
+            heads = tape.chosen_heads(name, weights.shape[1])
+            rows = tape.chosen_rows(name, weights.shape[2])
+            kept = taken(taken(weights.detach(), 1, heads), 2, rows)
+            tape.add(self._call(name, kept, heads, rows, past))
 
     def _edited(
         self, query: Tensor, key: Tensor, mask: Mask | None, past: Past, wanted: Heard | None

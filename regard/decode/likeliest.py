@@ -28,7 +28,7 @@ from regard.decode.beam import Beam
 from regard.decode.hypothesis import Found, Hypothesis
 from regard.decode.limits import Bools, Ints, Limits, forbid, room, source_lengths, stranded
 from regard.decode.stream import diverged
-from regard.decode.top import best
+from regard.decode.top import best, log_total
 
 Floats = NDArray[np.float32]
 
@@ -91,8 +91,9 @@ class Likeliest(Generic[State]):
             self._said.append(said)
             self._tokens = from_numpy(said).to(logits.device)
             if self._beam.scores:
-                logs = logits.log_softmax(-1, dtype=torch.float32)  # [B,V]
-                self._logs.append(logs.gather(1, self._tokens.unsqueeze(1)).cpu().numpy())
+                taken = logits.gather(1, self._tokens.unsqueeze(1)).float()  # [B,1]
+                logs = taken - log_total(logits.float()).unsqueeze(1)
+                self._logs.append(logs.cpu().numpy())
             if self._written is not None:
                 self._written = np.concatenate((self._written, said[:, None]), 1)
             self._count += 1

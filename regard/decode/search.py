@@ -37,7 +37,7 @@ from regard.decode.hypothesis import Found, Hypothesis, Trail
 from regard.decode.limits import Bools, Ints, Limits, forbid, room, source_lengths, stranded
 from regard.decode.penalty import coverage
 from regard.decode.stream import diverged
-from regard.decode.top import top
+from regard.decode.top import log_total, top
 
 Floats = NDArray[np.float32]
 
@@ -73,6 +73,7 @@ class Search(Generic[State]):
         self._width = 1  # rows per sentence; from the second step on, the beam's
         self._place = self._first_row = np.arange(sentences)[:, None]  # [N,1]
         self._scores: Floats = np.zeros((sentences, 1), np.float32)  # [N,W]; -inf is a dead beam
+        self._base = self._scores  # [N,W]: with a logit added, the score of the next step
         self._longest = np.array([[beam.penalty(most + 1)] for most in self._limits.most.tolist()])
         self._ended = Ended(sentences, beam.groups, -(-beam.n_best // beam.groups))
         self._trail = Trail()
@@ -101,30 +102,37 @@ class Search(Generic[State]):
                 self._limits.check_vocabulary(logits.shape[1])
             if self._weights is not None:
                 self._seen = self._seen + self._weights(self._state)  # [B,S]
-            scores, rows, tokens = self._extended(self._logs(logits))  # [N,W] each
+            scores, rows, tokens = self._extended(self._rated(logits))  # [N,W] each
             return self._go_on(scores, rows, tokens)
 
-    def _logs(self, logits: Tensor) -> Tensor:
-        """Log-probabilities `[N,W,V]`, without what may not be written."""
-        logs = logits.log_softmax(-1, dtype=torch.float32)  # [B,V]
+    def _rated(self, logits: Tensor) -> Tensor:
+        """Logits `[N,W,V]`, without what may not be written.
+
+        With `_base` they are what hypotheses are worth: what it takes to make log-probabilities of
+        them is the same for all tokens of a row, so it is taken off once, with the score.
+        """
+        logits = logits.float()
+        totals = log_total(logits).cpu().numpy()  # [B]
+        self._base = self._scores - totals.reshape(self._scores.shape)
         banned = self._limits.bans(self._count, self._written, self._width)
         if banned is not None:
-            forbid(logs, banned)
-        return logs.view(len(self._numbers), self._width, logs.shape[1])
+            logits = logits.clone()
+            forbid(logits, banned)
+        return logits.view(len(self._numbers), self._width, logits.shape[1])
 
-    def _extended(self, logs: Tensor) -> tuple[Floats, Ints, Ints]:
+    def _extended(self, logits: Tensor) -> tuple[Floats, Ints, Ints]:
         """The beams that go on: their scores, the rows they come from and their new tokens."""
-        group, scores = self._beam.group, self._tensor(self._scores)
+        group, base = self._beam.group, self._tensor(self._base)
         if self._beam.groups == 1:
-            return self._sorted_out(0, logs, *top(logs, scores, 2 * group))
-        taken = logs.new_zeros(len(logs), logs.shape[2])  # [N,V]: by how many beams so far
+            return self._sorted_out(0, logits, *top(logits, base, 2 * group))
+        taken = logits.new_zeros(len(logits), logits.shape[2])  # [N,V]: by how many beams so far
         parts = []
         for number in range(self._beam.groups):
             mine = self._beams_of(number)
-            ranks = logs[:, mine] - self._beam.diversity * taken[:, None]
-            _, beams, tokens = top(ranks, scores[:, mine], 2 * group)
-            values = self._values(logs, self._place, beams + mine.start, tokens)
-            parts.append(self._sorted_out(number, logs, values, beams, tokens))
+            ranks = logits[:, mine] - self._beam.diversity * taken[:, None]
+            _, beams, tokens = top(ranks, base[:, mine], 2 * group)
+            values = self._values(logits, self._place, beams + mine.start, tokens)
+            parts.append(self._sorted_out(number, logits, values, beams, tokens))
             alive = self._tensor(parts[-1][0]) > NEVER
             taken.scatter_add_(1, self._tensor(parts[-1][2]), alive.to(taken.dtype))
         first, second, third = zip(*parts, strict=True)
@@ -135,14 +143,14 @@ class Search(Generic[State]):
         group = self._beam.group
         return slice(0, 1) if self._width == 1 else slice(number * group, number * group + group)
 
-    def _values(self, logs: Tensor, places: Ints, beams: Ints, tokens: Ints) -> Floats:
+    def _values(self, logits: Tensor, places: Ints, beams: Ints, tokens: Ints) -> Floats:
         """Log-probabilities of hypotheses with these tokens added; the three are broadcast."""
         index = [self._tensor(each) for each in (places, beams, tokens)]
-        added: Floats = logs[index[0], index[1], index[2]].cpu().numpy()
-        return added + self._scores[places, beams]
+        added: Floats = logits[index[0], index[1], index[2]].cpu().numpy()
+        return added + self._base[places, beams]
 
     def _sorted_out(
-        self, number: int, logs: Tensor, values: Floats, beams: Ints, tokens: Ints
+        self, number: int, logits: Tensor, values: Floats, beams: Ints, tokens: Ints
     ) -> tuple[Floats, Ints, Ints]:
         """Of a group's candidates `[N,C]`, those that end are noted and the best others go on."""
         group, mine = self._beam.group, self._beams_of(number)
@@ -153,7 +161,7 @@ class Search(Generic[State]):
             more = ((0, 0), (0, 2 * group - values.shape[1]))
             values = np.pad(values, more, constant_values=-np.inf)
             beams, tokens = np.pad(beams, more), np.pad(tokens, more)
-        self._obey(mine, logs, values, beams, tokens)
+        self._obey(mine, logits, values, beams, tokens)
         rows = beams + (self._first_row + mine.start)
         ends = tokens == self._beam.eos
         if not np.count_nonzero(ends):  # several times faster than any()
@@ -163,21 +171,21 @@ class Search(Generic[State]):
         others = self._place, ends.argsort(1, kind="stable")[:, :group]
         return np.where(ends, NEVER, values)[others], rows[others], tokens[others]
 
-    def _obey(self, mine: slice, logs: Tensor, values: Floats, beams: Ints, tokens: Ints) -> None:
+    def _obey(self, mine: slice, logits: Tensor, values: Floats, beams: Ints, tokens: Ints) -> None:
         """Where there is no choice, put what has to come in place of the candidates."""
         forced, full = self._limits.forced(self._count), self._limits.full(self._count)
         if forced is not None:
             places, given = forced
             first = np.full_like(places, mine.start)
             values[places], tokens[places], beams[places] = NEVER, given[:, None], 0
-            values[places, 0] = self._values(logs, places, first, given)
+            values[places, 0] = self._values(logits, places, first, given)
         if full is not None:
             each = np.arange(mine.stop - mine.start)
             ends = np.full((1, 1), self._beam.eos)
             values[full], tokens[full] = NEVER, self._beam.eos
             beams[full, : len(each)] = each
             at = full[:, None]
-            values[full, : len(each)] = self._values(logs, at, each[None] + mine.start, ends)
+            values[full, : len(each)] = self._values(logits, at, each[None] + mine.start, ends)
 
     def _note(self, number: int, values: Floats, rows: Ints, ends: Bools) -> None:
         """Candidates that end, if they are so good that they would have gone on otherwise."""

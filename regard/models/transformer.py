@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.output import Vocabulary
 from regard.layers.position import POSITIONS
 from regard.layers.source import Source
+from regard.layers.stepwise import Asked, Stepwise, Written
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,24 @@ class TransformerState:
             tuple(cache.select(rows) for cache in self.caches),
             tuple(past.select(rows) for past in self.pasts),
         )
+
+
+@dataclass(frozen=True)
+class SteppedState:
+    """The same, where the decoder's layers can be taken apart."""
+
+    decoder: Stepwise
+    asked: Asked
+    written: Written
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.written.length
+
+    def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
+        """The state of the chosen batch rows, in that order."""
+        return SteppedState(self.decoder, self.asked.select(rows), self.written.select(rows))
 
 
 class Transformer(nn.Module):
@@ -229,25 +249,28 @@ class Transformer(nn.Module):
             x = layer(x, real)
         return self.source_norm(x), real
 
-    def start(self, source: Batch) -> TransformerState:
+    def start(self, source: Batch) -> TransformerState | SteppedState:
         """The state before the first token: the source, read once."""
-        lengths = source["source_lengths"]
+        lengths, blocks = source["source_lengths"], self._decoder()
         states, _ = self.encode(source["source"], lengths)
-        crosses = [layer.cross for layer in self._decoder()]
-        return TransformerState(
-            Source.of(
-                tuple(cross.remember(states) for cross in crosses),
-                lengths,
-                attends=[cross.attend for cross in crosses],
-            ),
-            tuple(Cache(room=ROOM) for _ in crosses),
-            tuple(START for _ in crosses),
+        crosses = [layer.cross for layer in blocks]
+        looked = Source.of(
+            tuple(cross.remember(states) for cross in crosses),
+            lengths,
+            attends=[cross.attend for cross in crosses],
         )
+        decoder = Stepwise.of(blocks)
+        if decoder is not None:
+            return SteppedState(decoder, Asked.of(looked), Written.begun())
+        caches = tuple(Cache(room=ROOM) for _ in crosses)
+        return TransformerState(looked, caches, tuple(START for _ in crosses))
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: TransformerState
-    ) -> tuple[Float[Tensor, "B V"], TransformerState]:
+        self, tokens: Int[Tensor, "B"], state: TransformerState | SteppedState
+    ) -> tuple[Float[Tensor, "B V"], TransformerState | SteppedState]:
         """Logits of what follows these tokens."""
+        if isinstance(state, SteppedState):
+            return self._stepped(tokens, state)
         x: Tensor = self.drop(self.position(self.embed(tokens[:, None]), state.length))
         caches, pasts = [], []
         each = zip(self._decoder(), state.caches, state.pasts, strict=True)
@@ -257,6 +280,20 @@ class Transformer(nn.Module):
             pasts.append(past)
         logits = self._predicted(x).logits().squeeze(1)
         return logits, TransformerState(state.source, tuple(caches), tuple(pasts))
+
+    @torch.no_grad()
+    def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
+        """The same without modules."""
+        places, length = self.position.table, state.length
+        if length < len(places):
+            found = F.embedding(tokens, self.embed.table.weight)  # [B,D]
+            x = torch.add(places[length], found, alpha=self.embed.scale)
+        else:
+            x = self.position(self.embed(tokens[:, None]), length).squeeze(1)
+        x, written = state.decoder(x, state.written, state.asked)
+        table = self.embed.table.weight if self.output is None else self.output.weight
+        logits = F.linear(self.norm(x), table, self.bias)
+        return logits, SteppedState(state.decoder, state.asked, written)
 
     def _decoder(self) -> list[DecoderBlock]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderBlock)]

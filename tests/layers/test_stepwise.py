@@ -1,0 +1,167 @@
+"""A decoder taken apart steps as its modules do, and those who listen hear the same."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention import Past, causal, intervene, record, uniform
+from regard.layers import DecoderBlock, FeedForward, SelfAttention, Source, stepwise
+from regard.layers.cache import Cache
+from regard.layers.multihead import CrossAttention
+from regard.layers.stepwise import Asked, Stepwise, Written
+
+D, H, L, S = 16, 4, 3, 7
+CLOSE = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def blocks(norm_first: bool = False, activation: str = "relu") -> list[DecoderBlock]:
+    return [
+        DecoderBlock(
+            D,
+            H,
+            24,
+            norm_first=norm_first,
+            dropout=0.3,
+            feedforward=FeedForward(D, 24, activation=activation, dropout=0.2),
+        ).eval()
+        for _ in range(L)
+    ]
+
+
+def source_of(layers: list[DecoderBlock], lengths: list[int]) -> Source:
+    states = torch.randn(len(lengths), S, D)
+    return Source.of(
+        tuple(layer.cross.remember(states) for layer in layers),
+        torch.tensor(lengths),
+        attends=[layer.cross.attend for layer in layers],
+    )
+
+
+def by_modules(
+    layers: list[DecoderBlock], x: Tensor, source: Source, caches: list[Cache]
+) -> tuple[Tensor, list[Cache]]:
+    """One position through the modules themselves."""
+    x, grown = x[:, None], []
+    for number, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
+        past = Past(first=cache.length)
+        x, cache, _ = layer.step_shared(x, source, number, cache, causal(), past)
+        grown.append(cache)
+    return x[:, 0], grown
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("lengths", [[S, S], [S, 3, 1]])
+@pytest.mark.parametrize("many", [0, 256])
+def test_steps_are_those_of_the_modules_also_when_rows_are_chosen(
+    norm_first: bool,
+    activation: str,
+    lengths: list[int],
+    many: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stepwise, "MANY", many)  # both ways to compute the same
+    monkeypatch.setattr(stepwise, "ROOM", 2)  # which is soon used up
+    layers = blocks(norm_first, activation)
+    n = len(lengths)
+    with torch.inference_mode():
+        source = source_of(layers, lengths)
+        decoder = Stepwise.of(layers)
+        assert decoder is not None
+        asked, written, caches = Asked.of(source), Written.begun(), [Cache() for _ in layers]
+        every = [
+            torch.arange(n),
+            torch.arange(n).repeat_interleave(3),  # three beams each
+            torch.arange(3 * n).flip(0),  # other sentences in other places
+            torch.tensor([0, 0, 2, 1, 1, 1]),
+            torch.tensor([3, 4, 5]),
+        ]
+        for rows in every:
+            asked, written = asked.select(rows), written.select(rows)
+            source, caches = source.select(rows), [cache.select(rows) for cache in caches]
+            for _ in range(2):
+                x = torch.randn(len(rows), D)
+                got, written = decoder(x.clone(), written, asked)
+                want, caches = by_modules(layers, x, source, caches)
+                torch.testing.assert_close(got, want, **CLOSE)
+        assert written.length == 10
+
+
+def test_what_was_written_can_be_gone_on_with_twice() -> None:
+    layers = blocks()
+    with torch.inference_mode():
+        asked = Asked.of(source_of(layers, [S, 4]))
+        decoder = Stepwise.of(layers)
+        assert decoder is not None
+        first, second, third = torch.randn(3, 2, D)
+        _, begun = decoder(first, Written.begun(), asked)
+        want, _ = decoder(second, begun, asked)
+        decoder(third, begun, asked)  # would overwrite the position if it could
+        kept = begun.select(torch.tensor([0, 1]))
+        torch.testing.assert_close(decoder(second, kept, asked)[0], want)
+        torch.testing.assert_close(decoder(second, begun, asked)[0], want)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("many", [0, 256])
+def test_recording_hears_the_weights_and_changes_nothing(
+    beams: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stepwise, "MANY", many)
+    layers = blocks()
+    model = torch.nn.ModuleList(layers)
+    with torch.inference_mode():
+        rows = torch.arange(2).repeat_interleave(beams)
+        source = source_of(layers, [S, 3]).select(rows)
+        decoder, asked = Stepwise.of(layers), Asked.of(source)
+        assert decoder is not None
+        x, y = torch.randn(2, 2 * beams, D)
+        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        with record(model) as tape:
+            heard = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        assert torch.equal(heard, plain)
+        with record(model) as reference:
+            caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
+            by_modules(layers, y, source, caches)
+        assert tape.sites == reference.sites
+        assert len(tape.sites) == 2 * L
+        for site in tape.sites:
+            for call, want in zip(tape[site], reference[site], strict=True):
+                torch.testing.assert_close(call.weights, want.weights, **CLOSE)
+                assert (call.heads, call.rows, call.kind) == (want.heads, want.rows, want.kind)
+
+
+@pytest.mark.parametrize("site", ["*.cross", "*.attention"])
+def test_edits_are_obeyed(site: str) -> None:
+    layers = blocks()
+    model = torch.nn.ModuleList(layers)
+    with torch.inference_mode():
+        source = source_of(layers, [S, 3]).select(torch.tensor([0, 0, 1, 1]))
+        decoder, asked = Stepwise.of(layers), Asked.of(source)
+        assert decoder is not None
+        x, y = torch.randn(2, 4, D)
+        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        with intervene(model, {site: uniform}):
+            got = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+            caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
+            want = by_modules(layers, y, source, caches)[0]
+        torch.testing.assert_close(got, want, **CLOSE)
+        assert (got - plain).abs().max() > 1e-3
+
+
+def test_what_has_to_be_called_is_not_taken_apart() -> None:
+    def usable(block: DecoderBlock) -> bool:
+        return Stepwise.of([block.eval()]) is not None
+
+    with torch.no_grad():
+        assert usable(DecoderBlock(D, H, 24))
+        assert Stepwise.of([DecoderBlock(D, H, 24)]) is None, "in training"
+        for own in (SelfAttention(D, H, score="additive"), SelfAttention(D, H, key_heads=2)):
+            assert not usable(DecoderBlock(D, H, 24, attention=own))
+        cross = CrossAttention(D, H, weigh="sparsemax")
+        assert not usable(DecoderBlock(D, H, 24, cross=cross))
+        assert not usable(DecoderBlock(D, H, 24, feedforward=torch.nn.Linear(D, D)))
+        hooked = DecoderBlock(D, H, 24)
+        hooked.cross.merge.register_forward_hook(lambda *_: None)
+        assert not usable(hooked)
+    assert not usable(DecoderBlock(D, H, 24)), "with gradients"
