@@ -24,8 +24,8 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.core.config import Config
-from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
+from regard.layers.begin import begin_as
 from regard.layers.bidirectional import within
 from regard.layers.carried import Carrying
 from regard.layers.output import Vocabulary
@@ -76,23 +76,7 @@ class AWDLSTM(Carrying):
         self.leave = LockedDropout(config.drop_outputs)
         nn.init.uniform_(self.embed.weight, -config.spread, config.spread)
         if source is not None:
-            self.begin_as(source)
-
-    @torch.no_grad()
-    def begin_as(self, source: nn.Module) -> None:
-        """Take the weights of a trained model of this kind and these sizes."""
-        own, theirs = self.state_dict(), source.state_dict()
-        wrong = [
-            name
-            for name in {**own, **theirs}
-            if name not in own or name not in theirs or own[name].shape != theirs[name].shape
-        ]
-        if wrong:
-            raise UserError(
-                f"model.source is a {type(source).__name__} of other sizes: "
-                f"{', '.join(wrong[:3])}; give this recipe the sizes of that run"
-            )
-        self.load_state_dict(theirs)
+            begin_as(self, source)
 
     def forward(
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None

@@ -12,7 +12,9 @@ a text read as a stream has one between sentences.
 
 Departures: the output layer is a whole softmax over the frequent words instead of a sampled one,
 and the backward direction starts anew in each window of a stream, since it comes from what is not
-read yet. The forward one carries its state.
+read yet. The forward one carries its state. As features, every sentence starts anew in both
+directions, so that they do not depend on what was read before; `read` takes the states of the batch
+before for whoever wants what the authors' code does.
 
 >>> config = ELMo.Config(width=4, hidden=6, letter_width=3, filters=((1, 4), (2, 4)))
 >>> model = ELMo(config, vocabulary=10, letters=262)
@@ -35,6 +37,7 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
+from regard.layers.begin import begin_as
 from regard.layers.bidirectional import mirrored, within
 from regard.layers.character_cnn import CharacterCNN
 from regard.layers.dropout import Dropout
@@ -57,6 +60,8 @@ class ELMo(nn.Module):
         hidden: PositiveInt = 512
         """Of the cells of the LSTMs."""
         layers: PositiveInt = 2
+        source: str | None = None
+        """A run of such a model to begin with, to go on with other text; sizes must be the same."""
         letter_width: PositiveInt = 16
         filters: tuple[tuple[PositiveInt, PositiveInt], ...] = (
             (1, 32),
@@ -78,7 +83,9 @@ class ELMo(nn.Module):
         dropout: float = Field(0.1, ge=0, lt=1)
         """On what each layer reads, and on what the output layer sees."""
 
-    def __init__(self, config: Config, vocabulary: int, letters: int) -> None:
+    def __init__(
+        self, config: Config, vocabulary: int, letters: int, *, source: nn.Module | None = None
+    ) -> None:
         super().__init__()
         if letters != LETTERS:
             raise UserError(f"ELMo reads {LETTERS} letters, not {letters}")
@@ -96,6 +103,8 @@ class ELMo(nn.Module):
         self.output = nn.Linear(config.width, vocabulary)
         nn.init.normal_(self.output.weight, std=config.width**-0.5)
         nn.init.zeros_(self.output.bias)
+        if source is not None:
+            begin_as(self, source)
 
     def _cells(self) -> ProjectedLSTM:
         c = self.config

@@ -1,6 +1,7 @@
 """Files of word vectors: written and read back, other programs' forms, and files that lie."""
 
 import gzip
+import os
 import struct
 import tracemalloc
 from pathlib import Path
@@ -12,6 +13,12 @@ from regard.core.errors import UserError
 from regard.data.vectors import Vectors, read_vectors, write_vectors
 
 WORDS = ("the", "Öl", "x1", "ice-cream", "犬")
+
+GLOVE = (
+    Path(os.environ.get("REGARD_DATA", "../shared/data"))
+    / "glove-6b-50d"
+    / "glove.6B.50d.30k.txt.gz"
+)
 
 NAMES = ["v.txt", "v.vec", "v.bin"]
 
@@ -135,6 +142,17 @@ def test_neighbours_point_the_same_way_and_analogies_are_sums() -> None:
     assert len(found) == 4, "all but the word itself"
     want = torch.cosine_similarity(table[0], table[2], dim=0).item()
     assert abs(found[0][1] - want) < 1e-6
+
+
+@pytest.mark.skipif(not GLOVE.exists(), reason="GloVe's vectors are not in REGARD_DATA")
+def test_gloves_own_file_is_read_and_knows_queens_and_frogs() -> None:
+    some = {"king", "man", "woman", "queen", "frog", "toad", "berlin", "germany", "paris", "france"}
+    vectors = read_vectors(GLOVE, some)
+    assert set(vectors.words) == some
+    assert vectors.table.shape == (10, 50)
+    assert vectors.analogy("man", "king", "woman", 1)[0][0] == "queen"
+    assert vectors.analogy("germany", "berlin", "france", 1)[0][0] == "paris"
+    assert vectors.neighbours("frog", 1)[0][0] == "toad"
 
 
 def test_a_word_without_a_vector_is_named_with_a_like_one(as_users_run_it: None) -> None:

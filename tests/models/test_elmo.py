@@ -229,6 +229,15 @@ def test_the_forward_state_is_carried_from_window_to_window() -> None:
     assert all(torch.allclose(after[name], last[name], atol=1e-6) for name in last)
 
 
+def test_it_goes_on_from_a_trained_one() -> None:
+    first = built()
+    config = ELMo.Config(**SMALL, source="runs/first")
+    second = ELMo(config, vocabulary=11, letters=262, source=first).eval()
+    letters = torch.randint(1, 257, (2, 4, 5))
+    assert torch.equal(first(letters)[1].logits(), second(letters)[1].logits())
+    assert second.output.weight is not first.output.weight
+
+
 def test_marks_are_the_numbers_of_letters() -> None:
     assert BEGIN == (BEGIN_WORD, BEGIN_SENTENCE, END_WORD)
     assert END == (BEGIN_WORD, END_SENTENCE, END_WORD)

@@ -75,7 +75,9 @@ def test_a_language_model_begins_with_the_weights_of_another(as_users_run_it: No
     tokens = torch.randint(V, (2, 5))
     assert torch.equal(first.eval()(tokens)[0].logits(), second.eval()(tokens)[0].logits())
     assert second.embed.weight is not first.embed.weight
-    with pytest.raises(UserError, match=r"of other sizes: .*give this recipe the sizes"):
+    with pytest.raises(
+        UserError, match=r"of other sizes: .*give this recipe the kind and the sizes"
+    ):
         AWDLSTM(AWDLSTM.Config(width=4, hidden=8, layers=2, source="x"), V, source=first)
 
 
