@@ -15,7 +15,7 @@ from regard.data.vectors import Vectors, read_vectors, write_vectors
 WORDS = ("the", "Öl", "x1", "ice-cream", "犬")
 
 GLOVE = (
-    Path(os.environ.get("REGARD_DATA", "../shared/data"))
+    Path(os.environ.get("REGARD_DATA", "nowhere"))
     / "glove-6b-50d"
     / "glove.6B.50d.30k.txt.gz"
 )
