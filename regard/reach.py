@@ -22,6 +22,7 @@ from regard.core.errors import UserError, choose
 from regard.core.protocols import Batch
 from regard.data.parallel import encoded
 from regard.layers.output import Prediction
+from regard.seen import readable
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
@@ -40,8 +41,7 @@ class Reach:
 
 def reach(name: str, task: OpenTask, model: nn.Module, text: str) -> Reach:
     """How far the gradient of one prediction reaches into a text; `name` is that of the task."""
-    if not text.strip():
-        raise UserError("there is nothing to look at: the text is empty")
+    readable(text)
     labels, tokens, predict = choose("task with a reach", name, READ)(task, model, text)
     if not any(isinstance(module, Site) for module in model.modules()):
         return Reach(labels, {ALONE: gradient_lengths(model, tokens, predict)})

@@ -17,14 +17,28 @@ from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
 from regard.translator import Looking, payloads, translations
 
+LONGEST = 20_000
+"""Letters of a text, so that weights of all its tokens fit into memory."""
+
 
 def seen(
     name: str, task: OpenTask, model: nn.Module, text: str, looking: Looking
 ) -> tuple[Payload, ...]:
     """One payload for each site that was asked for; `name` is that of the task."""
+    readable(text)
+    return choose("task to look at", name, SEEN)(task, model, text, looking)
+
+
+def readable(text: str) -> str:
+    """The text, if there is one and it is not longer than a table of weights can be."""
     if not text.strip():
         raise UserError("there is nothing to look at: the text is empty")
-    return choose("task to look at", name, SEEN)(task, model, text, looking)
+    if len(text) > LONGEST:
+        raise UserError(
+            f"a text of {len(text):,} letters cannot be looked at, only of {LONGEST:,} at most: "
+            "every token looks at every other"
+        )
+    return text
 
 
 def of_translation(

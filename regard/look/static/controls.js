@@ -76,15 +76,15 @@ function steps(app) {
 function helpDialog() {
   const rows = KEYS.map(([names, text]) => {
     const keys = names.map((name) => element("kbd", {}, name));
-    return element("tr", {}, element("td", {}, ...keys), element("td", {}, text));
+    return element("div", {}, element("span", {}, ...keys), element("span", {}, text));
   });
   const dialog = element(
     "dialog",
     { class: "rg-help", "aria-label": "help" },
+    element("button", { class: "rg-close", onclick: () => dialog.close() }, "Close"),
     element("h2", {}, "Keys"),
-    element("table", {}, ...rows),
+    element("div", { class: "rg-keys" }, ...rows),
     ...HELP.map((text) => element("p", {}, text)),
-    element("button", { onclick: () => dialog.close() }, "Close"),
   );
   dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
   return dialog;

@@ -6,8 +6,8 @@ import { inkOn } from "./colours.js";
 import { Halves, shadeOf, topOf } from "./shade.js";
 import { FONT } from "./scene.js";
 
-const LARGEST_CELL = 72;
-const ROOMIEST_CELL = 46;
+const LARGEST_CELL = 96;
+const ROOMIEST_CELL = 60;
 const LABEL = 12;
 const EDGE = 14;
 const NUMBERS_FROM = 34;

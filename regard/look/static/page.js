@@ -106,8 +106,9 @@ class App {
     if (state.head !== "mean" && state.head >= site.count) state.head = site.count > 1 ? "mean" : 0;
     if (site.count === 1 && state.site !== "mean") state.head = 0;
     const old = before.site === "mean" ? 0 : before.site;
-    if (site.queries !== seen.sites[old]?.queries) state.query = null;
-    if (site.keys !== seen.sites[old]?.keys) state.key = null;
+    // What was chosen of another text is not there; what is chosen now is.
+    if (site.queries !== seen.sites[old]?.queries) state.query = patch.query ?? null;
+    if (site.keys !== seen.sites[old]?.keys) state.key = patch.key ?? null;
     this.state = state;
     const turn = (this.turn = {});
     if (fresh || !this.table || state.site !== before.site || state.head !== before.head) {
