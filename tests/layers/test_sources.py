@@ -1,13 +1,19 @@
 """Trained models as sources of features: ELMo's mix, and what is frozen and what learns."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.layers.words import Given
+from regard.models.awd_lstm import AWDLSTM
+from regard.models.bahdanau import Bahdanau
 from regard.models.bilstm_crf import BiLSTMCRF
 from regard.models.elmo import ELMo
+from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.luong import Luong
 
 LENGTHS = torch.tensor([3, 1])
 
@@ -17,10 +23,59 @@ def elmo() -> ELMo:
     return ELMo(config, vocabulary=9, letters=262)
 
 
+SOURCES: dict[str, Callable[[], nn.Module]] = {
+    "elmo": elmo,
+    "awd_lstm": lambda: AWDLSTM(AWDLSTM.Config(width=4, hidden=6, drop_words=0.5), 9),
+    "bahdanau": lambda: Bahdanau(Bahdanau.Config(width=4, hidden=5, dropout=0.5), 7, 9),
+    "bahdanau, lstm": lambda: Bahdanau(Bahdanau.Config(width=4, hidden=5, cell="lstm"), 7, 9),
+    "luong": lambda: Luong(Luong.Config(width=4), 7, 9),
+    "encoder_decoder": lambda: EncoderDecoder(EncoderDecoder.Config(width=4), 7, 9),
+    "encoder_decoder, forth": lambda: EncoderDecoder(
+        EncoderDecoder.Config(width=4, reverse=False), 7, 9
+    ),
+}
+"""Every model that others may hear."""
+
+
 def batch() -> dict[str, Tensor]:
     letters = torch.randint(1, 257, (2, 3, 5))
     letters[1, 1:] = 0
     return {"letters": letters, "lengths": LENGTHS, "tokens": torch.tensor([[4, 5, 6], [7, 0, 0]])}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_a_source_says_of_a_text_depends_on_that_text_alone(name: str) -> None:
+    given, read = Given(SOURCES[name]()).eval(), batch()
+    said = given(read)
+    assert said.shape == (2, 3, given.width)
+    alone = given(
+        {
+            "tokens": read["tokens"][1:, :1],
+            "letters": read["letters"][1:, :1],
+            "lengths": LENGTHS[1:],
+        }
+    )
+    torch.testing.assert_close(said[1, :1], alone[0])
+    assert (said[1, 1:] == 0).all(), "zero at padding"
+    other = {**read, "source_tokens": read["tokens"], "tokens": read["tokens"] * 9}
+    assert torch.equal(given(other), said), "words are those of the source's own vocabulary"
+    nothing = {name: each[:1, :1] * 0 for name, each in read.items() if name != "lengths"}
+    assert (given({**nothing, "lengths": torch.tensor([0])}) == 0).all(), "an empty text"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_word_of_a_text_has_its_own_place(name: str) -> None:
+    """A word that changes shows at that word, whichever way it is read."""
+    given, read = Given(SOURCES[name]()).eval(), batch()
+    changed = {**read, "tokens": read["tokens"].clone(), "letters": read["letters"].clone()}
+    changed["tokens"][0, 1] = 8
+    changed["letters"][0, 1] = torch.randint(1, 257, (5,))
+    differ = (given(read) - given(changed)).abs().sum(2)[0] > 1e-6
+    assert differ[1]
+    if name in ("luong", "awd_lstm", "encoder_decoder, forth"):
+        assert differ.tolist() == [False, True, True]
+    if name == "encoder_decoder":
+        assert differ.tolist() == [True, True, False]
 
 
 def test_a_mix_learns_while_what_it_mixes_is_frozen_and_drops_nothing() -> None:
