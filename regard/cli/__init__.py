@@ -9,6 +9,7 @@ import typer
 
 from regard.cli import (
     analogy,
+    audit,
     compare,
     cost,
     doctor,
@@ -46,6 +47,7 @@ app.command("serve")(serve.serve)
 app.command("neighbours")(neighbours.neighbours)
 app.command("analogy")(analogy.analogy)
 app.command("vectors")(vectors.vectors)
+app.command("audit")(audit.audit)
 app.command("compare")(compare.compare)
 app.command("cost")(cost.cost)
 app.command("reproduce")(reproduce.reproduce)

@@ -1,0 +1,94 @@
+"""A report: sections with a verdict, a picture and a table, in one HTML file without any script."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from regard.core.atomic import replacing
+from regard.look.plot import spread
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1b1b1f; --soft: #666; --line: #ddd; --page: #fff; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8ea; --soft: #a0a0a8; --line: #3a3a40; --page: #18181b; }
+  img { filter: invert(0.9) hue-rotate(180deg); }
+}
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 46rem; margin: 3rem auto; padding: 0 1rem;
+       color: var(--ink); background: var(--page); }
+h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top: 2.6rem; }
+.lead { font-size: 1.1rem; } .says { border-left: 4px solid var(--line); padding-left: 1rem; }
+.yes { border-color: #009e73; } .no { border-color: #d55e00; } .open { border-color: #e69f00; }
+.tag { font-size: 0.8rem; color: var(--soft); font-weight: normal; margin-left: 0.6rem; }
+img { max-width: 100%; } table { border-collapse: collapse; font-size: 0.85rem; }
+td, th { padding: 0.2rem 1rem 0.2rem 0; text-align: left; border-bottom: 1px solid var(--line); }
+td:not(:first-child), th:not(:first-child) { text-align: right; }
+.note { color: var(--soft); font-size: 0.85rem; }
+"""
+
+TAGS = {True: ("yes", "speaks for it"), False: ("no", "speaks against it"),
+        None: ("open", "shows neither")}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """One test: what it says, the figures behind it, and the numbers of each text to draw."""
+
+    title: str
+    says: str
+    explains: bool | None
+    rows: Sequence[tuple[str, str, str]]
+    """Name, mean, interval."""
+    columns: Mapping[str, Sequence[float]]
+    note: str = ""
+
+
+def save_report(
+    title: str, lead: str, sections: Sequence[Section], caution: str, path: Path
+) -> None:
+    """Write the whole report, or leave the file that is there."""
+    body = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(lead)}</p>']
+    for section in sections:
+        body += written(section)
+    body.append(f'<h2>What may and may not be concluded</h2><p class="note">{escape(caution)}</p>')
+    policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    page = "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
+            *body,
+            "</body></html>",
+        ]
+    )
+    with replacing(path) as file:
+        file.write(page.encode("utf-8", "replace"))
+
+
+def written(section: Section) -> list[str]:
+    """A section as HTML."""
+    kind, tag = TAGS[section.explains]
+    rows = "".join(
+        f"<tr><td>{escape(name)}</td><td>{escape(mean)}</td><td>{escape(sure)}</td></tr>"
+        for name, mean, sure in section.rows
+    )
+    note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
+    return [
+        f'<h2>{escape(section.title)}<span class="tag">{tag}</span></h2>',
+        f'<p class="says {kind}">{escape(section.says)}</p>',
+        f'<img alt="the numbers of each text" src="{drawn(section.columns)}">',
+        "<table><tr><th>over all texts</th><th>mean</th><th>95 % interval</th></tr>",
+        f"{rows}</table>{note}",
+    ]
+
+
+def drawn(columns: Mapping[str, Sequence[float]]) -> str:
+    """The picture of some columns, as the address of an image."""
+    from base64 import b64encode
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "spread.png"
+        spread(columns, path)
+        return f"data:image/png;base64,{b64encode(path.read_bytes()).decode()}"
