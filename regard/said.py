@@ -72,7 +72,7 @@ def of_language_model(task: OpenTask, model: nn.Module, text: str) -> Said:
     pairs = zip(numbers.tolist(), best.tolist(), strict=True)
     return Said(
         tokens=tuple(text[begin:end] for begin, end in tokeniser.offsets(text)),
-        choices=tuple(Choice(tokeniser.decode([number]), p) for number, p in pairs),
+        choices=tuple(Choice(tokeniser.decode([n]) or f"<token {n}>", p) for n, p in pairs),
     )
 
 

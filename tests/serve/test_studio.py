@@ -1,0 +1,168 @@
+"""The studio in a real browser: it writes, shows where the model looked, and takes edits."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+from regard.run import Run
+from tests.look.conftest import ARTEFACTS
+from tests.look.hostile import TOKENS
+from tests.serve.live import Live
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium is installed (apt install chromium): the studio is not opened")
+    with play.sync_playwright() as running:
+        made = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture
+def studio(browser: object, live: Live) -> Iterator["Page"]:
+    """The page; at the end nothing may have gone wrong and nothing may have left the origin."""
+    page = browser.new_page(viewport={"width": 1400, "height": 1000})  # type: ignore[attr-defined]
+    page.set_default_timeout(40_000)
+    wrong: list[str] = []
+    page.on(
+        "console",
+        lambda said: (
+            said.type == "error"
+            and "status of 422" not in said.text  # a refusal, which the page shows
+            and wrong.append(said.text)
+        ),
+    )
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
+
+    def asked(request: object) -> None:
+        url = request.url  # type: ignore[attr-defined]
+        if (
+            not url.startswith(("data:", "blob:"))
+            and urlsplit(url).netloc != urlsplit(live.url).netloc
+        ):
+            wrong.append(url)
+
+    page.on("request", asked)
+    page.goto(live.url)
+    page.wait_for_selector(".st-panel")
+    yield page
+    page.close()
+    assert wrong == []
+
+
+def chosen(page: "Page", name: str, text: str) -> None:
+    """Choose a run, type, and go."""
+    page.select_option(".st-head select", name)
+    page.fill(".st-panel textarea", text)
+    page.click(".st-go")
+    page.wait_for_selector(".st-token")
+    page.wait_for_selector(".st-said > *")
+
+
+def test_a_language_model_writes_and_a_click_shows_where_a_token_looked(
+    studio: "Page", opened: dict[str, Run]
+) -> None:
+    chosen(studio, "gpt", "to be or")
+    tokens = studio.locator(".st-token").count()
+    assert tokens > 20
+    studio.click('.st-token[data-query="12"]')
+    assert studio.evaluate("studio.panels[0].handle.state.query") == 12
+    studio.evaluate("studio.panels[0].handle.set({site: 1, head: 1})")
+    shown = studio.evaluate("studio.panels[0].handle.weights()[12]")
+    whole = studio.evaluate("studio.panels[0].whole")
+    expected = opened["gpt"].look(whole, "layers.1.*", [1])[0].weights[0, 12]
+    assert shown == pytest.approx(expected.tolist(), abs=1e-4)
+    if folder := os.environ.get(ARTEFACTS):
+        studio.screenshot(path=Path(folder) / "studio.png", full_page=True)
+
+
+def test_edits_change_the_prediction_and_can_be_undone(studio: "Page") -> None:
+    chosen(studio, "gpt", "to be")
+    said = "JSON.stringify(studio.panels[0].edits.answer.after.choices)"
+    before = studio.evaluate(said)
+    for how in ("off", "uniform", "permuted"):
+        studio.evaluate("studio.panels[0].handle.set({site: 0, head: 1})")
+        studio.click(f'.st-buttons [data-how="{how}"]')
+        studio.wait_for_function(f"before => {said} !== before", arg=before)
+        assert how in studio.inner_text(".st-edits")
+        studio.click('.st-buttons [data-how="clear"]')
+        studio.wait_for_function(f"before => {said} === before", arg=before)
+
+
+def test_a_row_can_be_drawn_by_keyboard(studio: "Page") -> None:
+    chosen(studio, "gpt", "to be")
+    last = studio.locator(".st-token").count() - 1
+    studio.focus(f'.st-token[data-query="{last}"]')
+    studio.keyboard.press("Enter")
+    studio.wait_for_function("() => studio.panels[0].handle.state.query !== null")
+    studio.focus('.st-buttons [data-how="row"]')
+    studio.keyboard.press("Enter")
+    said = "JSON.stringify(studio.panels[0].edits.answer.after.choices)"
+    before = studio.evaluate(said)
+    studio.focus('.st-row input[data-key="0"]')
+    studio.keyboard.press("End")
+    studio.wait_for_function(f"before => {said} !== before", arg=before)
+    assert f"row {last} as drawn" in studio.inner_text(".st-edits")
+
+
+def test_two_runs_side_by_side_and_a_translator(studio: "Page") -> None:
+    studio.click("header button")
+    assert studio.locator(".st-panel").count() == 2
+    second = studio.locator(".st-panel").nth(1)
+    second.locator(".st-head select").select_option("bahdanau")
+    second.locator("textarea").fill("3 mai 1998")
+    second.locator(".st-go").click()
+    second.locator(".st-token").first.wait_for()
+    studio.wait_for_function("() => studio.panels[1].edits.answer !== undefined")
+    assert studio.evaluate("studio.panels[1].handle.labels().keys.join('')") == "3␣mai␣1998<eos>"
+    studio.click("header button")
+    assert studio.locator(".st-panel").count() == 1
+
+
+def test_the_curves_of_a_run_that_is_training_grow(studio: "Page", opened: dict[str, Run]) -> None:
+    log = opened["new"].folder / "log.jsonl"
+    log.write_text('{"update": 1, "loss": 3.0}\n{"update": 2, "loss": 2.0}\n')
+    try:
+        studio.select_option(".st-head select", "new")
+        studio.wait_for_selector(".st-curves figure")
+        assert studio.is_disabled(".st-go")
+        assert "2.000 at 2" in studio.inner_text(".st-curves")
+        with log.open("a") as file:
+            file.write('{"update": 3, "loss": 1.5}\n{"upd')
+        studio.wait_for_function(
+            "() => document.querySelector('.st-curves').textContent.includes('1.500 at 3')"
+        )
+        assert studio.evaluate("studio.panels[0].curves.data['train/loss'].length") == 3
+    finally:
+        log.unlink()
+
+
+def test_texts_that_are_markup_stay_text(studio: "Page") -> None:
+    for name in ("markup", "entity", "right to left override", "many marks", "family", "null"):
+        text = f"<img src=x>{TOKENS[name]}"
+        chosen(studio, "gpt", text[:20])
+        assert studio.locator(".st-panel img, .st-panel script").count() == 0
+    studio.select_option(".st-head select", "bahdanau")
+    chosen(studio, "bahdanau", "<b onclick=alert(1)>5 mai</b>")
+    assert studio.locator(".st-panel b").count() == 0
+
+
+def test_what_is_refused_is_said_in_the_page(studio: "Page") -> None:
+    studio.select_option(".st-head select", "gpt")
+    studio.fill(".st-panel textarea", "a" * 70)
+    studio.click(".st-go")
+    studio.wait_for_function("() => document.querySelector('.st-note').textContent.length > 0")
+    assert "together they may be 64" in studio.inner_text(".st-note")
