@@ -48,7 +48,7 @@ def test_the_adversary_runs_from_the_command_line(classifier: str, regard: Regar
 
 
 def test_a_language_model_is_audited_by_its_next_word(place: Path, regard: Regard) -> None:
-    assert regard("train", "small.toml", "--set", "train.updates=2").returncode == 0
+    assert regard("train", "small.toml", "--set", "model.layers=2").returncode == 0
     done = regard("audit", "runs/small", "--test", "uniform", "--texts", "3")
     assert done.returncode == 2
     assert "choose one with --site: layers.0.attention, layers.1.attention" in done.stderr
