@@ -1,11 +1,13 @@
 """How far gradients reach: they are those of the model, and attention carries them further."""
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from regard.attention import record
+from regard.cli import main
 from regard.core.errors import UserError
 from regard.models.attention_rnn_lm import AttentionRNNLM
 from regard.models.bahdanau import Bahdanau
@@ -112,6 +114,19 @@ def test_without_a_view_there_is_the_page(run: Run, monkeypatch: pytest.MonkeyPa
     path, what = view_run(run.folder, "to be", None, None, device="cpu")
     assert (str(path), what) == ("attention.html", "layers.0.attention")
     assert b"regard-data" in path.read_bytes()
+
+
+def test_the_verb_draws_and_says_where_it_went(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    asked = ["regard", "look", str(run.folder), "to be", "-o", str(page), "--view", "text"]
+    monkeypatch.setattr(sys, "argv", asked)
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code in (0, None)
+    assert capsys.readouterr().out == f"{page}: layers.0.attention\n"
+    assert '{"view":"text"' in page.read_text(encoding="utf-8")
 
 
 def test_what_a_view_cannot_do_is_said(run: Run, tmp_path: Path, as_users_run_it: None) -> None:
