@@ -139,6 +139,7 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     read = csv.reader((f"{line}\n" for _, (line,) in lines(path)), strict=True)
     header: list[str] | None = None
+    rows = 0
     while True:
         begin = read.line_num + 1
         try:
@@ -161,7 +162,10 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
                 f"{name}:{begin}: columns {list(columns)} were asked for; this row has "
                 f"{len(cells)}, from 1"
             )
+        rows += 1
         yield Record(begin, tuple(cells[place - 1] for place in places))
+    if not rows:
+        raise UserError(f"{name}: has {'a header and ' if headed else ''}no rows")
 
 
 def column_at(column: Field, header: Sequence[str], where: str) -> int:

@@ -244,7 +244,12 @@ class Classification(OpenTask):
     def inputs(self, path: str) -> list[tuple[str, ...]]:
         """The texts of a file: in the fields of the recipe if it has any, else one a line."""
         form = labelled_form(path)
-        if self.data.text and form in FIELDED:
+        if form in FIELDED and not self.data.text:
+            raise UserError(
+                f"{path}: the recipe of this run names no fields, so its texts are lines; give a "
+                ".txt file, a text a line"
+            )
+        if form in FIELDED:
             source = LabelledText(path=path, form=form, text=self.data.text)
             return [each.texts for each in source.examples()]
         return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
@@ -276,7 +281,8 @@ class Classification(OpenTask):
         else:
             spans = [(text, self.tokeniser.offsets(text)) for text in joined]
             tokens = [text[begin:end] for text, each in spans for begin, end in each]
-        return batch, tokens[: batch["tokens"].shape[1]], joined
+        read = batch["tokens"].shape[1], int(batch["parts"].max()) + 1  # what max_length leaves
+        return batch, tokens[: read[0]], joined[: read[1]]
 
     def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
         """What each text is, with the probability of every class."""

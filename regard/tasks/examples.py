@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_v
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.data.batch import shuffled
+from regard.data.cache import stamp
 from regard.data.labelled import Example, LabelledText
 from regard.data.pipeline import words
 from regard.data.wording import BREAK, into_sentences, plain_words
@@ -137,14 +138,23 @@ def examples_of(data: Examples, folder: Path, split: Split) -> Iterable[Example]
 
 
 @lru_cache(maxsize=2)
-def _everything(data_json: str, folder: Path) -> tuple[Example, ...]:
+def _kept(data_json: str, folder: Path, seen: tuple[int, ...]) -> tuple[Example, ...]:
+    """The training examples, read once as long as their file stays as it is."""
     data = Examples.model_validate_json(data_json)
     return tuple(read(data, folder, data.train))
 
 
+def _everything(data: Examples, folder: Path) -> tuple[Example, ...]:
+    """All training examples; they are asked for several times."""
+    path = found(folder, data.train, data.origin)
+    if path.is_dir():
+        return tuple(read(data, folder, data.train))
+    return _kept(data.model_dump_json(), folder, tuple(stamp(path).values()))
+
+
 def _divided(data: Examples, folder: Path) -> tuple[list[Example], list[Example]]:
     """The examples to learn from, and those kept apart for validation."""
-    every = _everything(data.model_dump_json(), folder)
+    every = _everything(data, folder)
     keep, rest = divided(len(every), data.validation, data.limit, data.seed)
     return [every[each] for each in rest], [every[each] for each in keep]
 

@@ -1,6 +1,5 @@
 """A model over numbered texts, in batches of about one length, and word vectors to begin with."""
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -16,8 +15,6 @@ from regard.data import BucketBatches, Tokeniser
 from regard.data.numbered import NumberedTexts
 from regard.data.vectors import read_vectors
 from regard.tasks.task import found
-
-log = logging.getLogger(__name__)
 
 
 @runtime_checkable

@@ -102,6 +102,12 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
         {"text": ("txet",), "label": "label"},
         r"a\.csv:1: unknown column 'txet': did you mean 'text'",
     ),
+    "a header and no rows": (
+        "a.csv",
+        "label,text\n",
+        {"text": ("text",), "label": "label"},
+        r"a\.csv: has a header and no rows",
+    ),
     "an empty label": ("a.tsv", "1\tgood\n \tbad\n", {}, r"a\.tsv:2: the label is empty"),
     "no such field": (
         "a.jsonl",

@@ -219,6 +219,28 @@ def test_a_run_without_its_classes_is_refused(place: Path) -> None:
     load(place / "run")
 
 
+def test_a_file_that_changed_is_read_again(place: Path) -> None:
+    assert len(opened(place).numbers("train").texts) == 80
+    (place / "train.txt").write_text("good a\nbad b\n")
+    assert len(opened(place).numbers("train").texts) == 2
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_fields_that_no_recipe_names_are_not_guessed(place: Path) -> None:
+    (place / "new.jsonl").write_text('{"text": "a"}\n')
+    with pytest.raises(UserError, match=r"new\.jsonl: .*names no fields, so its texts are lines"):
+        opened(place).inputs(str(place / "new.jsonl"))
+
+
+def test_a_text_that_is_cut_has_labels_for_what_is_read(place: Path) -> None:
+    run = trained(
+        place, "model.kind=han", 'data.sentences="marks"', "data.max_length=4", "train.epochs=1"
+    )
+    words, sentences = run.look("the film . was great . and more")
+    assert words.keys == ("the", "film", ".", "was")
+    assert sentences.keys == ("the film .", "was great .")
+
+
 def test_pieces_of_a_text() -> None:
     lines = Examples(train="a", sentences="lines", lowercase=True)
     assert pieces(["One\n\nTwo three"], lines) == [["one"], ["two", "three"]]
