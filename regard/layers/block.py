@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import START, Mask, Memory, Past
-from regard.core.errors import fraction
 from regard.layers.cache import Cache
+from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.source import Source
@@ -28,7 +28,7 @@ class Residual(nn.Module):
     def __init__(self, width: int, *, dropout: float = 0.0, norm_first: bool = True) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(fraction("dropout", dropout))
+        self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 
     def enter(self, x: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, branch: Tensor) -> Tensor:
         """The sum of what went by and what the branch made."""
-        total = x + self.dropout(branch)
+        total = self.dropout.added(x, branch)
         left: Tensor = total if self.norm_first else self.norm(total)
         return left
 

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.core.errors import choose, fraction, positive
+from regard.core.errors import choose, positive
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import Encoded
 
 STACKS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -74,7 +75,7 @@ class RecurrentDecoder(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = kind
-        self.dropout = fraction("dropout", dropout)
+        self.dropout = Dropout(dropout)
         self.cells = choose("recurrent cell", kind, STACKS)(
             positive("width", width),
             positive("hidden", hidden),
@@ -112,7 +113,7 @@ class RecurrentDecoder(nn.Module):
         sums = torch.addmm(entered, fed, self.feed.weight.t())
         for layer, (enter, again, bias, again_bias) in enumerate(self.cells.all_weights):
             if layer:
-                below = F.dropout(hidden[-1], self.dropout, self.training)
+                below: Tensor = self.dropout(hidden[-1])
                 sums = F.linear(below, enter, bias)
             turned = F.linear(state.hidden[layer], again, again_bias)
             if state.cell:

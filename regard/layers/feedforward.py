@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.core.errors import choose, fraction, positive
+from regard.core.errors import choose, positive
+from regard.layers.dropout import Dropout
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -42,7 +43,7 @@ class FeedForward(nn.Module):
         self.activation = choose("activation", activation, ACTIVATIONS)
         self.widen = nn.Linear(positive("width", width), positive("hidden", hidden), bias=bias)
         self.narrow = nn.Linear(hidden, width, bias=bias)
-        self.dropout = nn.Dropout(fraction("dropout", dropout))
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Position by position."""
@@ -66,7 +67,7 @@ class GatedFeedForward(nn.Module):
         self.activation = choose("activation", activation, ACTIVATIONS)
         self.widen = nn.Linear(positive("width", width), 2 * positive("hidden", hidden), bias=bias)
         self.narrow = nn.Linear(hidden, width, bias=bias)
-        self.dropout = nn.Dropout(fraction("dropout", dropout))
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
         """Position by position; gate and value come from one product."""

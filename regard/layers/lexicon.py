@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.core.errors import fraction, positive
+from regard.core.errors import positive
+from regard.layers.dropout import Dropout
 from regard.layers.output import Vocabulary
 
 
@@ -36,7 +37,7 @@ class Lexicon(nn.Module):
         self.embed = nn.Embedding(vocabulary, width)
         self.output = None if tied else nn.Linear(width, vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        self.drop = nn.Dropout(fraction("dropout", dropout))
+        self.drop = Dropout(dropout)
         nn.init.uniform_(self.embed.weight, -spread, spread)
         if self.output is not None:
             nn.init.uniform_(self.output.weight, -spread, spread)

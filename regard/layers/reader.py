@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.core.errors import UserError, above_zero, fraction, positive
+from regard.core.errors import UserError, above_zero, positive
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import mirrored
+from regard.layers.dropout import Dropout
 from regard.layers.recurrent import Encoded, RecurrentEncoder
 
 
@@ -35,7 +36,7 @@ class Reader(nn.Module):
         super().__init__()
         above_zero("spread", spread)
         self.embed = nn.Embedding(positive("vocabulary", vocabulary), positive("width", width))
-        self.drop = nn.Dropout(fraction("dropout", dropout))
+        self.drop = Dropout(dropout)
         self.encoder = encoder
         self.reverse = reverse
         nn.init.uniform_(self.embed.weight, -spread, spread)

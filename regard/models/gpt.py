@@ -26,6 +26,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
 from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache, join
+from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
 from regard.layers.lean import LeanBlock, taken_apart
@@ -96,7 +97,7 @@ class GPT(nn.Module):
             if config.position == "rotary"
             else added[config.position](config.width, config.context)
         )
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.layers = nn.ModuleList(self._block() for _ in range(config.layers))
         before = config.norm == "before"
         self.norm = nn.LayerNorm(config.width) if before else nn.Identity()

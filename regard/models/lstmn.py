@@ -32,6 +32,7 @@ from regard.attention.additive import additive_scores
 from regard.core.config import Config
 from regard.core.protocols import Carry
 from regard.layers.carried import Carrying, recent
+from regard.layers.dropout import Dropout
 from regard.layers.lexicon import Lexicon
 from regard.layers.output import Vocabulary
 
@@ -134,7 +135,7 @@ class LSTMN(Carrying):
             dropout=config.dropout,
             spread=config.spread,
         )
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             TapeLayer(config.width, config.tape) for _ in range(config.layers)
         )

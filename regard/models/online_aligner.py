@@ -50,6 +50,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.layers.decoder import Hidden, RecurrentDecoder
+from regard.layers.dropout import Dropout
 from regard.layers.lexicon import Lexicon
 from regard.layers.output import IGNORED, Vocabulary
 from regard.models.hard_attention import to_come
@@ -125,7 +126,7 @@ class OnlineAligner(nn.Module):
         width, dropout, spread = config.width, config.dropout, config.spread
         self.embed = nn.Embedding(source_vocabulary, width)
         self.over = nn.Parameter(torch.empty(width))
-        self.drop = nn.Dropout(dropout)
+        self.drop = Dropout(dropout)
         self.words = Lexicon(vocabulary, width, tied=config.tied, dropout=dropout, spread=spread)
         self.network = RecurrentDecoder(
             config.cell, width, width, fed=width + 1, layers=config.layers, dropout=dropout

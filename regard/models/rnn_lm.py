@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
+from regard.layers.dropout import Dropout
 from regard.layers.output import Vocabulary
 from regard.layers.recurrent import CELLS
 
@@ -86,7 +87,7 @@ class RNNLM(nn.Module):
             batch_first=True,
             dropout=config.dropout if config.layers > 1 else 0.0,
         )
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.uniform_(self.embed.weight, -config.spread, config.spread)

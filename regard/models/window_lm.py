@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.protocols import Carry
 from regard.layers.carried import Carrying, following, recent
+from regard.layers.dropout import Dropout
 from regard.layers.output import Vocabulary
 
 
@@ -49,7 +50,7 @@ class WindowLM(Carrying):
         self.config = config
         joined = config.window * config.width
         self.embed = nn.Embedding(vocabulary, config.width)
-        self.drop = nn.Dropout(config.dropout)
+        self.drop = Dropout(config.dropout)
         self.hidden = nn.Linear(joined, config.hidden)
         self.output = nn.Linear(config.hidden + (joined if config.direct else 0), vocabulary)
         for table in (self.embed, self.output):
