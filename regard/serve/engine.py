@@ -119,6 +119,8 @@ class Engine:
                 run.say("a", ())
             except UserError as error:  # this run has nothing to say, but there may be others
                 log.info("%s says nothing: %s", run.name, error)
+            except Exception:  # whoever asks it will be told; the others are served
+                log.exception("%s failed at its first use", run.name)
 
     def _awaited(self) -> bool:
         """Wait until there is something to do; False at the end."""

@@ -198,12 +198,19 @@ def add_page(app: FastAPI) -> None:
     """The studio and what it is made of."""
     table = static_files()
 
+    def page(name: str) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        made = table[name].data.replace(b"{nonce}", nonce.encode())
+        headers = {"content-security-policy": POLICY.format(nonce=nonce)}
+        return Response(made, media_type="text/html; charset=utf-8", headers=headers)
+
     @app.get("/", include_in_schema=False)
     async def studio() -> Response:
-        nonce = secrets.token_urlsafe(16)
-        page = table["studio.html"].data.replace(b"{nonce}", nonce.encode())
-        headers = {"content-security-policy": POLICY.format(nonce=nonce)}
-        return Response(page, media_type="text/html; charset=utf-8", headers=headers)
+        return page("studio.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return page("docs.html")
 
     @app.get("/static/{path:path}", include_in_schema=False)
     async def static(path: str, request: Request) -> Response:

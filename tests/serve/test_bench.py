@@ -1,4 +1,4 @@
-"""The parts of bench/serve.py in a small form: what they count must hold; times are for the bench."""
+"""Parts of bench/serve.py in a small form: what they count must hold; times are for the bench."""
 
 import asyncio
 

@@ -160,6 +160,13 @@ def test_texts_that_are_markup_stay_text(studio: "Page") -> None:
     assert studio.locator(".st-panel b").count() == 0
 
 
+def test_the_api_can_be_read(studio: "Page", live: Live) -> None:
+    studio.goto(f"{live.url}/docs")
+    studio.wait_for_selector("h2")
+    assert "POST /v1/completions" in studio.inner_text("main")
+    assert "repetition_penalty" in studio.inner_text("main")
+
+
 def test_what_is_refused_is_said_in_the_page(studio: "Page") -> None:
     studio.select_option(".st-head select", "gpt")
     studio.fill(".st-panel textarea", "a" * 70)
