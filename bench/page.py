@@ -1,6 +1,7 @@
 """How large the page is, how soon it is there, and how evenly it moves.
 
-    python -m bench.page
+    python -m bench.page                 (a minute or two)
+    python -m bench.page --only 2048
 
 Pages of random weights are opened from disk in Chromium with the network off: 12 layers of 12 heads
 over 512 tokens, causal and not, sharp (logits of deviation 3) and blurred (deviation 1), and one
@@ -8,6 +9,7 @@ head over 2,048. The page is dragged and zoomed with every frame; the time from 
 what a person sees, and `work` the part of it that is ours. Needs a quiet machine.
 """
 
+import argparse
 import os
 import statistics
 import time
@@ -107,6 +109,9 @@ PAGES: dict[str, tuple[int, int, int, float, bool]] = {
 
 def main() -> None:
     """Print a row for each page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="part of the names of pages to measure")
+    asked = parser.parse_args()
     print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
     names = [
         "page",
@@ -126,6 +131,8 @@ def main() -> None:
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
         )
         for name, shape in PAGES.items():
+            if asked.only not in name:
+                continue
             path = Path(folder) / "page.html"
             size, made = written(path, *shape)
             page = browser.new_page(viewport={"width": 1280, "height": 800}, offline=True)

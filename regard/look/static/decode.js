@@ -1,5 +1,7 @@
 // What packed.py made small, opened again: labels at once, weights head by head when asked for.
 
+import { breathe } from "./dom.js";
+
 const FORMAT = 1;
 const KEPT_WEIGHTS = 24e6;
 const THUMB = 96;
@@ -126,6 +128,7 @@ export class Seen {
 
 /** The weights of one head from its stream: peaks of rows, then parts of them. */
 async function unpacked(site, head) {
+  await breathe();
   const rows = site.queries.length, columns = site.keys.length, levels = site.levels[head];
   const bytes = await inflated(fromBase64(site.weights[head]));
   const peaks = new Float32Array(bytes.buffer.slice(0, 4 * rows));

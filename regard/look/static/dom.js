@@ -63,6 +63,15 @@ export const WAYS = {
   ArrowDown: [0, 1],
 };
 
+let breathed = performance.now();
+
+/** Now and then let the browser draw and listen, in work that goes on for long. */
+export async function breathe() {
+  if (performance.now() - breathed < 12) return;
+  await new Promise((done) => setTimeout(done));
+  breathed = performance.now();
+}
+
 export function clamp(value, least, most) {
   return Math.min(Math.max(value, least), most);
 }
