@@ -54,7 +54,10 @@ function matrixScene(app) {
     scene.text(left - 6, top + (row + 0.5) * cell, queries[row], { ...style, anchor: "end" });
   }
   for (let column = 0; column < table.columns; column += every) {
-    scene.text(left + (column + 0.5) * cell, top - 6, keys[column], { ...style, turn: -90 });
+    const upright = keys[column].length < 3 && widthOf(keys[column], size) < cell;
+    const way = upright ? { anchor: "middle" } : { turn: -90 };
+    const x = left + (column + 0.5) * cell, y = top - (upright ? 10 : 6);
+    scene.text(x, y, keys[column], { ...style, ...way });
   }
   const foot = top + table.rows * cell + 16;
   const note = `${site.axes[0]} downward, ${site.axes[1]} across; full colour is ${app.topText()}`;

@@ -70,7 +70,8 @@ export class HeadsView {
     const { seen, state } = this.app;
     const name = seen.headName(site, head);
     const full = [heading(site.name), name && `head ${name}`].filter(Boolean).join(", ");
-    const short = state.sort === "model" ? name && `head ${name}` : full;
+    const many = Math.max(...seen.sites.map((each) => each.count)) > 6; // narrow, so say less
+    const short = state.sort === "model" ? name && (many ? name : `head ${name}`) : full;
     const measures = MEASURES.map((measure) => `${measure} ${measureText(site, head, measure)}`);
     const canvas = element("canvas", { "aria-hidden": "true" });
     const button = element(
