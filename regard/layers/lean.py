@@ -22,11 +22,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import Mask, Memory, Past
-from regard.layers.block import DecoderBlock, EncoderBlock, Residual
+from regard.layers.block import EncoderBlock, Residual
 from regard.layers.cache import Cache
 from regard.layers.feedforward import FeedForward
-from regard.layers.multihead import CrossAttention, SelfAttention
-from regard.layers.source import Source
+from regard.layers.multihead import SelfAttention
 
 Bare = Callable[[Tensor], Tensor]
 """What a module computes, as a plain function."""
@@ -105,24 +104,6 @@ class LeanSelf:
         return self.merge(read.reshape(batch, self.width)), cache
 
 
-class LeanCross:
-    """Attention of the next position to a remembered source."""
-
-    __slots__ = ("attend", "merge", "query", "shape", "width")
-
-    def __init__(self, layer: CrossAttention) -> None:
-        self.query, self.merge, self.attend = bare(layer.query), bare(layer.merge), layer.attend
-        self.shape, self.width = (layer.heads, 1, layer.head_width), layer.width
-
-    def __call__(self, x: Tensor, source: Source, layer: int, past: Past) -> Tensor:
-        """What each row takes home."""
-        batch = x.shape[0]
-        query = self.query(x).view(batch, *self.shape)  # [B,H,1,E]
-        asked = source.together(query)
-        read = self.attend.forward(asked, source.memories[layer], source.mask, past)
-        return self.merge(source.apart(read).reshape(batch, self.width))
-
-
 class LeanBlock:
     """An EncoderBlock for the next position of a causal model."""
 
@@ -139,36 +120,5 @@ class LeanBlock:
         """The state of the next position; without a mask it may look at all there is."""
         branch, cache = self.attention(self.around_attention.enter(x), cache, mask)
         x = self.around_attention.leave(x, branch)
-        around = self.around_feedforward
-        return around.leave(x, self.feedforward(around.enter(x))), cache
-
-
-class LeanDecoderBlock:
-    """A DecoderBlock for the next position, where several rows may look at one source."""
-
-    __slots__ = (
-        "around_attention",
-        "around_cross",
-        "around_feedforward",
-        "attention",
-        "cross",
-        "feedforward",
-    )
-
-    def __init__(self, block: DecoderBlock) -> None:
-        self.attention, self.cross = LeanSelf(block.attention), LeanCross(block.cross)
-        self.feedforward = bare(block.feedforward)
-        self.around_attention = LeanBranch(block.around_attention)
-        self.around_cross = LeanBranch(block.around_cross)
-        self.around_feedforward = LeanBranch(block.around_feedforward)
-
-    def __call__(
-        self, x: Float[Tensor, "B D"], source: Source, layer: int, cache: Cache
-    ) -> tuple[Float[Tensor, "B D"], Cache]:
-        """The state of the next position, and the cache with it."""
-        past = Past(first=cache.length)
-        branch, cache = self.attention(self.around_attention.enter(x), cache, None)
-        x = self.around_attention.leave(x, branch)
-        x = self.around_cross.leave(x, self.cross(self.around_cross.enter(x), source, layer, past))
         around = self.around_feedforward
         return around.leave(x, self.feedforward(around.enter(x))), cache

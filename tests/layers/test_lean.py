@@ -8,13 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import intervene, record, uniform
-from regard.layers.block import DecoderBlock, EncoderBlock
+from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache
 from regard.layers.feedforward import GatedFeedForward
-from regard.layers.lean import LeanBlock, LeanDecoderBlock, bare, taken_apart
+from regard.layers.lean import LeanBlock, bare, taken_apart
 from regard.layers.multihead import SelfAttention
 from regard.layers.position import Rotary
-from regard.layers.source import Source
 
 
 @dataclass(frozen=True)
@@ -80,24 +79,6 @@ def test_a_layer_taken_apart_steps_as_the_whole_one(kind: Kind) -> None:
         got, apart = lean[0](x, apart)
         wanted, whole = block.step(x[:, None], whole)
         torch.testing.assert_close(got, wanted[:, 0], msg=f"step {step}")
-
-
-@pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("beams", [1, 3])
-def test_a_decoder_layer_taken_apart_steps_as_the_whole_one(norm_first: bool, beams: int) -> None:
-    torch.manual_seed(2)
-    block = shaken(DecoderBlock(16, 4, 24, dropout=0.5, norm_first=norm_first))
-    lean = LeanDecoderBlock(block)
-    states = torch.randn(2, 6, 16, dtype=torch.float64)
-    memory = block.cross.remember(states)
-    source = Source.of(memory, torch.tensor([6, 4]), attends=[block.cross.attend])
-    source = source.select(torch.arange(2).repeat_interleave(beams))
-    apart = whole = Cache()
-    for _ in range(4):
-        x = torch.randn(2 * beams, 16, dtype=torch.float64)
-        got, apart = lean(x, source, 0, apart)
-        wanted, whole, _ = block.step_shared(x[:, None], source, 0, whole)
-        torch.testing.assert_close(got, wanted[:, 0])
 
 
 def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
