@@ -26,6 +26,7 @@ def serve(
     device: Device = "auto",
 ) -> None:
     """Serve runs: a page to look into them, OpenAI's completions, translation, attention."""
+    from regard import __version__
     from regard.core.errors import UserError
     from regard.serve.limits import check_address
 
@@ -51,5 +52,12 @@ def serve(
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"two runs are called {name!r}: rename the folder of one of them")
-    made = server(opened, host=host, port=port, key=api_key, hosts=allow_host or ())
+    made = server(
+        opened,
+        host=host,
+        port=port,
+        key=api_key,
+        hosts=allow_host or (),
+        version=__version__,
+    )
     made.listen(lambda url: typer.echo(f"{', '.join(names)} at {url} (Ctrl-C ends it)"))

@@ -18,7 +18,6 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
-import regard
 from regard.core.errors import UserError
 from regard.core.protocols import Bounded, Stepper
 from regard.look.packed import as_json, packed
@@ -53,8 +52,10 @@ POLICY = (
 """Of the page: nothing that does not come from here, no script that stands in the text."""
 
 
-def application(engine: Engine, limits: Limits, doors: Doors, metrics: Metrics) -> App:
-    """All routes, guarded."""
+def application(
+    engine: Engine, limits: Limits, doors: Doors, metrics: Metrics, version: str = "0"
+) -> App:
+    """All routes, guarded; `version` is what the OpenAPI file says."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -64,7 +65,7 @@ def application(engine: Engine, limits: Limits, doors: Doors, metrics: Metrics) 
 
     app = FastAPI(
         title="regard",
-        version=regard.__version__,
+        version=version,
         summary="Attention models: ask one, and look where it looks.",
         docs_url=None,  # these load scripts from elsewhere
         redoc_url=None,

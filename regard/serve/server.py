@@ -99,13 +99,15 @@ def server(
     key: str | None = None,
     hosts: Sequence[str] = (),
     limits: Limits | None = None,
+    version: str = "0",
 ) -> Server:
     """A server that is ready to run."""
     check_address(host, key)
     limits, metrics = limits or Limits(), Metrics()
     engine = Engine(runs, limits, metrics)
     named = (*hosts, host) if key is not None else tuple(hosts)
-    app = application(engine, limits, Doors(key, tuple(each.lower() for each in named)), metrics)
+    doors = Doors(key, tuple(each.lower() for each in named))
+    app = application(engine, limits, doors, metrics, version)
     config = uvicorn.Config(
         app,
         host=host,

@@ -1,10 +1,11 @@
 """Each limit, and each door: who must not ask, and how much nobody may ask."""
 
 import base64
+import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -195,29 +196,25 @@ def test_what_takes_too_long_is_cut_off(hasty: Live) -> None:
     assert soon(lambda: hasty.server.engine.writing == 0)
 
 
-def test_a_full_queue_says_when_to_come_back(hasty: Live) -> None:
-    """Sixteen rows of four make the batch full; two more wait; the next is refused at once."""
+def test_a_full_queue_says_when_to_come_back(start: Start) -> None:
+    """Sixteen prompts of four texts make the batch full; two more wait; the next is refused."""
+    busy = start(limits=Limits(queued=2), only="rnn")
     asked = {"model": "rnn", "prompt": ["to"] * 16, "n": 4, "max_tokens": 4000}
-
-    def ask() -> None:
-        httpx.post(f"{hasty.url}/v1/completions", json=asked, timeout=10)
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    engine = hasty.server.engine
-    for thread in threads:
-        thread.start()
-        assert soon(lambda: engine.writing == 64)
-    assert soon(lambda: engine.queued == 2)
-    begun = time.monotonic()
-    answer = httpx.post(f"{hasty.url}/v1/completions", json=asked)
-    assert answer.status_code == 429
-    assert time.monotonic() - begun < 1
-    assert int(answer.headers["retry-after"]) > 0
-    assert answer.json()["error"]["type"] == "rate_limit_error"
-    assert httpx.get(f"{hasty.url}/health").status_code == 200
-    for thread in threads:
-        thread.join()
-    assert soon(lambda: engine.queued == 0 and engine.writing == 0)
+    body = json.dumps(asked).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    request = f"{head}Content-Type: application/json\r\n\r\n".encode() + body
+    engine = busy.server.engine
+    with ExitStack() as open_until_the_end:
+        for waiting in range(3):
+            sock = open_until_the_end.enter_context(socket.create_connection(busy.address))
+            sock.sendall(request)
+            assert soon(lambda count=waiting: engine.writing == 64 and engine.queued == count, 20)
+        answer = httpx.post(f"{busy.url}/v1/completions", json=asked, timeout=20)
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) > 0
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert httpx.get(f"{busy.url}/health", timeout=20).status_code == 200
+    assert soon(lambda: engine.queued == 0 and engine.writing == 0, 20)
 
 
 def test_limits_must_hold_together() -> None:
