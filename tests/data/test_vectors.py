@@ -14,11 +14,7 @@ from regard.data.vectors import Vectors, read_vectors, write_vectors
 
 WORDS = ("the", "Öl", "x1", "ice-cream", "犬")
 
-GLOVE = (
-    Path(os.environ.get("REGARD_DATA", "nowhere"))
-    / "glove-6b-50d"
-    / "glove.6B.50d.30k.txt.gz"
-)
+GLOVE = Path(os.environ.get("REGARD_DATA", "nowhere")) / "glove-6b-50d" / "glove.6B.50d.30k.txt.gz"
 
 NAMES = ["v.txt", "v.vec", "v.bin"]
 
