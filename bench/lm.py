@@ -91,7 +91,7 @@ def peer_gpt(vocabulary: int) -> nn.Module:
 def litgpt_gpt(vocabulary: int) -> nn.Module | None:
     """litgpt's model in GPT-2's form; None if the package is not there."""
     try:
-        from litgpt import model as theirs  # type: ignore[import-not-found]
+        from litgpt import model as theirs
     except ImportError:
         return None
     config = theirs.Config(

@@ -110,7 +110,7 @@ def _marian_weights(model: Transformer) -> dict[str, Tensor]:
 
 def ctranslate(model: Transformer, folder: Path) -> None:
     """A folder that CTranslate2 can open, with our weights in float32; token n is called tn."""
-    from ctranslate2 import specs  # type: ignore[import-untyped]
+    from ctranslate2 import specs
 
     config = model.config
     assert config.norm == "after"

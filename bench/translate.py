@@ -295,7 +295,7 @@ def their_decoding(
     model: Transformer, source: Tensor, width: int, batch: int, folder: Path, workers: int
 ) -> Work:
     """CTranslate2 in float32, on as many workers of one thread."""
-    import ctranslate2  # type: ignore[import-untyped]
+    import ctranslate2
 
     if not (folder / "model.bin").exists():
         ctranslate(model, folder)

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from regard.core.config import Config
+from regard.core.config import Config as Settings
 from regard.core.protocols import Batch
 from regard.layers.contrast import Contrast, centred, noise_weights, spread_evenly, whole_words
 
@@ -26,7 +26,7 @@ from regard.layers.contrast import Contrast, centred, noise_weights, spread_even
 class CBOW(nn.Module):
     """Two tables of vectors."""
 
-    class Config(Config):
+    class Config(Settings):
         """What a recipe may choose."""
 
         width: PositiveInt = 100

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from regard.core.config import Config
+from regard.core.config import Config as Settings
 from regard.core.protocols import Batch
 from regard.layers.contrast import LogCounts, spread_evenly, whole_words
 
@@ -24,7 +24,7 @@ from regard.layers.contrast import LogCounts, spread_evenly, whole_words
 class GloVe(nn.Module):
     """Two tables of vectors and two of biases."""
 
-    class Config(Config):
+    class Config(Settings):
         """What a recipe may choose."""
 
         width: PositiveInt = 100

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from regard.core.config import Config
+from regard.core.config import Config as Settings
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.layers.contrast import Contrast, centred, noise_weights, spread_evenly
@@ -26,7 +26,7 @@ from regard.layers.contrast import Contrast, centred, noise_weights, spread_even
 class SubwordSkipGram(nn.Module):
     """A table of words and buckets together, and one of neighbours."""
 
-    class Config(Config):
+    class Config(Settings):
         """What a recipe may choose."""
 
         width: PositiveInt = 100
