@@ -156,7 +156,7 @@ def tradeoff(
     """What each value of a comparison cost and how good it was, with its interval."""
     with drawing(path) as path:
         from regard.look.sheet import save
-        from regard.look.tradeoff import tradeoff_figure
+        from regard.look.quality import tradeoff_figure
 
         save(tradeoff_figure(points, cost=cost, quality=quality), path)
 
@@ -170,7 +170,7 @@ def growth(
     """Costs that grow with length, and where one overtakes another."""
     with drawing(path) as path:
         from regard.look.sheet import save
-        from regard.look.tradeoff import growth_figure
+        from regard.look.quality import growth_figure
 
         save(growth_figure(panels, crossings), path)
 
@@ -179,6 +179,6 @@ def spread(columns: Mapping[str, Sequence[float]], path: Path | str) -> None:
     """How the numbers of many texts are spread, a row for each name."""
     with drawing(path) as path:
         from regard.look.sheet import save
-        from regard.look.spread import spread_figure
+        from regard.look.dots import spread_figure
 
         save(spread_figure(columns), path)

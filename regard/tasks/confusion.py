@@ -105,7 +105,7 @@ class Confusion:
         return lines_of(rows, "texts")
 
 
-def lines_of(rows: dict[str, tuple[float, ...]], counted: str) -> str:
+def lines_of(rows: dict[str, tuple[float | int, ...]], counted: str) -> str:
     """A table of precision, recall and F1 in plain letters."""
     wide = max(map(len, rows))
     head = f"{'':{wide}}  precision  recall      f1  {counted}"

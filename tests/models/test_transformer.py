@@ -5,7 +5,7 @@ import torch
 
 from regard.core.errors import UserError
 from regard.core.protocols import Bounded, Stepper
-from regard.models.transformer import Transformer
+from regard.models.transformer import SteppedState, Transformer
 
 V = 40
 SOURCE = {
@@ -68,9 +68,10 @@ def test_a_step_reads_the_source_no_more_and_beams_share_it() -> None:
         for token in (2, 9, 4):
             _, state = built.step(torch.full((6,), token), state)
             state = state.select(torch.tensor([1, 0, 0, 5, 5, 3]))
-    assert state.source.memories is start.source.memories
-    assert state.source.mask is start.source.mask
-    assert len(start.source.mask.memo) == 1
+    assert isinstance(start, SteppedState)
+    assert isinstance(state, SteppedState)
+    assert state.asked.source.memories is start.asked.source.memories
+    assert state.asked.flat is start.asked.flat
 
 
 def test_an_unknown_score_or_activation_names_the_nearest() -> None:

@@ -4,9 +4,6 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from seqeval.metrics import classification_report
-from seqeval.metrics import f1_score as their_f1
-from seqeval.scheme import IOBES
 
 from regard.core.errors import UserError
 from regard.data.conll import WRITERS
@@ -88,12 +85,13 @@ def test_any_tags_are_counted_as_conlleval_counts_them(scheme: str, seed: int) -
 
 @pytest.mark.parametrize("seed", range(3))
 def test_iob2_is_counted_as_seqeval_counts_it(seed: int) -> None:
+    theirs_are = pytest.importorskip("seqeval.metrics", reason="an oracle, not a dependency")
     true, said = drawn(seed, "IB"), drawn(seed + 100, "IB")
     pairs = zip(true, said, strict=True)
     said = [one if place % 2 else two for place, (one, two) in enumerate(pairs)]
     counted = Counted.of(true, said, "iob2")
-    assert counted.total.f1 == pytest.approx(their_f1(true, said))
-    report = classification_report(true, said, output_dict=True)
+    assert counted.total.f1 == pytest.approx(theirs_are.f1_score(true, said))
+    report = theirs_are.classification_report(true, said, output_dict=True)
     for kind, rates in counted.kinds.items():
         theirs = report[kind]
         assert rates.row() == pytest.approx(
@@ -103,9 +101,11 @@ def test_iob2_is_counted_as_seqeval_counts_it(seed: int) -> None:
 
 
 def test_whole_bioes_is_counted_as_seqeval_counts_it() -> None:
+    seqeval = pytest.importorskip("seqeval.metrics", reason="an oracle, not a dependency")
+    schemes = pytest.importorskip("seqeval.scheme", reason="an oracle, not a dependency")
     true = [["B-X", "E-X", "O", "S-Y"], ["S-X", "S-X"]]
     said = [["B-X", "E-X", "S-Y", "O"], ["S-X", "S-Y"]]
-    theirs = their_f1(true, said, mode="strict", scheme=IOBES)
+    theirs = seqeval.f1_score(true, said, mode="strict", scheme=schemes.IOBES)
     assert Counted.of(true, said, "bioes").total.f1 == pytest.approx(theirs)
 
 
