@@ -155,8 +155,8 @@ def tradeoff(
 ) -> None:
     """What each value of a comparison cost and how good it was, with its interval."""
     with drawing(path) as path:
-        from regard.look.sheet import save
         from regard.look.quality import tradeoff_figure
+        from regard.look.sheet import save
 
         save(tradeoff_figure(points, cost=cost, quality=quality), path)
 
@@ -169,8 +169,8 @@ def growth(
 ) -> None:
     """Costs that grow with length, and where one overtakes another."""
     with drawing(path) as path:
-        from regard.look.sheet import save
         from regard.look.quality import growth_figure
+        from regard.look.sheet import save
 
         save(growth_figure(panels, crossings), path)
 
@@ -178,7 +178,7 @@ def growth(
 def spread(columns: Mapping[str, Sequence[float]], path: Path | str) -> None:
     """How the numbers of many texts are spread, a row for each name."""
     with drawing(path) as path:
-        from regard.look.sheet import save
         from regard.look.dots import spread_figure
+        from regard.look.sheet import save
 
         save(spread_figure(columns), path)
