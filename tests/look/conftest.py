@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +19,6 @@ if TYPE_CHECKING:
 
 ARTEFACTS = "REGARD_ARTEFACTS"
 """The folder that screenshots are left in; none are taken if it is not set."""
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator["Browser"]:
-    """One headless Chromium for all tests of a process."""
-    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium is installed (apt install chromium): pages are not opened")
-    with play.sync_playwright() as running:
-        browser = running.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield browser
-        browser.close()
 
 
 @dataclass

@@ -254,7 +254,7 @@ def test_everything_can_be_done_with_keys_alone(opened: Open, translated: Payloa
     press("ArrowDown")
     press("ArrowRight")
     assert state("query") == 1
-    assert "→" in (page.page.locator(".rg-told").text_content() or "")
+    page.page.wait_for_function("document.querySelector('.rg-told').textContent.includes('→')")
     press("Escape")
     assert state("query") is None
     for key, name, value in (

@@ -1,7 +1,6 @@
 """The studio in a real browser: it writes, shows where the model looked, and takes edits."""
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,18 +15,6 @@ from tests.serve.live import Live
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium is installed (apt install chromium): the studio is not opened")
-    with play.sync_playwright() as running:
-        made = running.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield made
-        made.close()
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ class App {
       query: null,
       key: null,
     };
-    await this.set(first, true);
+    this.tabled = null; // of other weights
+    await this.set(first);
     if (fresh) requestAnimationFrame(() => performance.mark("regard drawn"));
     if (fresh && faint(this.table)) await this.set({ contrast: "root" });
   }
@@ -96,8 +97,13 @@ class App {
     return this.seen.sites[this.state.site === "mean" ? 0 : this.state.site];
   }
 
+  /** Whose weights are wanted; `tabled` says whose are there. */
+  get chosen() {
+    return `${this.state.site} ${this.state.head}`;
+  }
+
   /** Choose something, and wait until it is drawn. */
-  async set(patch, fresh = false) {
+  async set(patch) {
     const before = this.state;
     const state = { ...before, ...patch };
     const { seen } = this;
@@ -111,11 +117,13 @@ class App {
     if (site.keys !== seen.sites[old]?.keys) state.key = patch.key ?? null;
     this.state = state;
     const turn = (this.turn = {});
-    if (fresh || !this.table || state.site !== before.site || state.head !== before.head) {
+    const { chosen } = this;
+    if (this.tabled !== chosen) {
       try {
         const table = await seen.table(state.site, state.head);
-        if (turn !== this.turn) return;
+        if (turn !== this.turn) return; // whoever came after this waits for what it needs itself
         this.table = table;
+        this.tabled = chosen;
       } catch (error) {
         this.fail(error);
         return;
@@ -265,7 +273,7 @@ class App {
   redraw() {
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
-      this.current?.draw();
+      if (this.tabled === this.chosen) this.current?.draw();
     });
   }
 
