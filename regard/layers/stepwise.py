@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attend, Dot, Memory, Past, ScaledDot, WeightedSum
+from regard.attention.single import hiding, read_single, read_together
 from regard.attention.tape import Heard, heard
 from regard.layers.block import DecoderBlock, Residual
 from regard.layers.cache import Cache, Room
@@ -128,7 +129,7 @@ class Asked:
         bias = None
         if source.mask is not None:
             allowed = source.mask.table(1, keys, device=first.device)  # [N,1,1,S]
-            bias = torch.zeros_like(allowed, dtype=first.dtype).masked_fill_(~allowed, -torch.inf)
+            bias = hiding(allowed, first.dtype)
         return Asked(
             Source(
                 memories=memories,
@@ -234,10 +235,9 @@ class Layer:
         if wanted is not None and wanted.edits:
             read = self.attend.forward(query, Memory(key, value), None, past)
         elif rows * self.heads >= MANY and key.shape[2] * key.shape[3] <= SHORT:
-            weights = (query * self.scale * key).sum(3).softmax(2)  # [B,H,T]
+            read, weights = read_single(query, key, value, scale=self.scale)
             if wanted is not None:
                 self.attend.note(weights.unsqueeze(2), past, wanted)
-            read = (weights.unsqueeze(3) * value).sum(2)  # [B,H,E]
         else:
             if wanted is not None:
                 self.attend.told(query, Memory(key, value), None, past, wanted)
@@ -257,11 +257,11 @@ class Layer:
         elif beams > 1:
             read = self._asked_together(query, number, past, asked, wanted)
         elif rows * heads >= MANY and memory.key.shape[2] * memory.key.shape[3] <= SHORT:
-            scores = (query * self.scale_cross * memory.key).sum(3)  # [B,H,S]
-            weights = (scores if asked.bias is None else scores + asked.bias.squeeze(2)).softmax(2)
+            read, weights = read_single(
+                query, memory.key, memory.value, scale=self.scale_cross, bias=asked.bias
+            )
             if wanted is not None:
                 self.cross.note(weights.unsqueeze(2), past, wanted)
-            read = (weights.unsqueeze(3) * memory.value).sum(2)  # [B,H,E]
             return read.reshape(rows, width)
         else:
             if wanted is not None:
@@ -276,17 +276,17 @@ class Layer:
     ) -> Tensor:
         """What the beams of each sentence take home from its source, `[N,H,Q,E]`."""
         (key, value), shape = asked.flat[number], query.shape
-        scores = torch.baddbmm(
-            asked.flat_bias,
+        read, weights = read_together(
             query.reshape(key.shape[0], shape[2], shape[3]),
             key,
-            beta=0 if asked.bias is None else 1,
-            alpha=self.scale_cross,
-        )  # [N·H,Q,S]
-        weights = scores.softmax(2)
+            value,
+            scale=self.scale_cross,
+            bias=asked.flat_bias,
+            biased=asked.bias is not None,
+        )  # [N·H,Q,E] and [N·H,Q,S]
         if wanted is not None:
             self.cross.note(weights.unflatten(0, shape[:2]), past, wanted)
-        return torch.bmm(weights, value).view(shape)
+        return read.view(shape)
 
 
 class Stepwise:
