@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,27 +85,43 @@ def opened(browser: "Browser", tmp_path: Path, request: pytest.FixtureRequest) -
     assert [problem for each in every for problem in each.wrong] == []
 
 
+GERMAN, ENGLISH = ("der", "Hund", "bellt", "laut", "."), ("the", "dog", "barks", ".")
+START, FIRST, LEFT_OUT = 2, 4, 7
+"""The token before all others, the number of the first word, and the word nobody translates."""
+
+
 @pytest.fixture(scope="session")
 def translated() -> tuple[Payload, ...]:
-    """What every attention of a small Transformer looked at: three shapes, eight heads."""
+    """What every attention of a trained Transformer looked at: three shapes, eight heads.
+
+    It has learnt to put five words into another language in whatever order they come, and to leave
+    one of them out.
+    """
     torch.manual_seed(0)
-    config = Transformer.Config(width=16, heads=2, encoder_layers=1, decoder_layers=2)
-    model = Transformer(config, 10, 12).eval()
-    for parameter in model.parameters():  # so that heads look somewhere
-        parameter.data.mul_(1.6)
-    source, target = ("der", "Hund", "bellt", "laut", "."), ("the", "dog", "barks", ".")
-    batch = {
-        "source": torch.tensor([[4, 5, 6, 7, 8]]),
-        "source_lengths": torch.tensor([5]),
-        "tokens": torch.tensor([[4, 5, 6, 7]]),
-    }
+    config = Transformer.Config(
+        width=16, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0
+    )
+    model = Transformer(config, 10, 12)
+    source = FIRST + torch.tensor(list(permutations(range(len(GERMAN)))))  # [N,5]
+    kept = source[source != LEFT_OUT].unflatten(0, (len(source), len(ENGLISH)))
+    said = torch.where(kept > LEFT_OUT, kept - 1, kept)  # [N,4]
+    before = torch.cat([torch.full_like(said[:, :1], START), said[:, :-1]], dim=1)
+    batch = {"source": source, "source_lengths": torch.full((len(source),), 5), "tokens": before}
+    optimiser = torch.optim.Adam(model.parameters(), 5e-3)
+    for _ in range(120):
+        optimiser.zero_grad()
+        loss = model(batch)[0].surprise(said) / said.numel()
+        loss.backward()
+        optimiser.step()
+    assert loss < 0.05, "the model that the pages show has not learnt its task"
+    model.eval()
     with torch.no_grad(), record(model) as tape:
-        model(batch)
+        model({name: each[:1] for name, each in batch.items()})
     return payloads(
         tape,
         {
-            "encoder.*": (source, source),
-            "decoder.*": (target, target),
-            "decoder.*.cross": (target, source),
+            "encoder.*": (GERMAN, GERMAN),
+            "decoder.*": (ENGLISH, ENGLISH),
+            "decoder.*.cross": (ENGLISH, GERMAN),
         },
     )
