@@ -11,12 +11,27 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from jaxtyping import Int
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 from torch import Tensor
 
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<bos>", "<eos>"
 SPECIALS = (PAD, UNK, BOS, EOS)
 """The special tokens, which have the first numbers in every vocabulary trained here."""
+
+CLS, SEP, MASK = "[CLS]", "[SEP]", "[MASK]"
+MARKS = ("[PAD]", "[UNK]", CLS, SEP, MASK)
+"""BERT's special tokens, which have the first numbers in a vocabulary of word pieces."""
+
+WITHIN = "##"
+"""What stands before a piece that goes on within a word."""
 
 Quick = Callable[[str], Int[Tensor, "T"]]
 """The numbers of a text by a shorter way than the library's."""
@@ -71,6 +86,30 @@ def by_pair() -> Tokenizer:
     return pipeline
 
 
+def by_piece(tokens: Iterable[str] = (), *, lowercase: bool = True) -> Tokenizer:
+    """Words and signs in the longest pieces there are, as BERT cuts and frames them.
+
+    Without case there are no accents either, as in the models that are called uncased.
+    """
+    vocabulary = {token: number for number, token in enumerate((*MARKS, *tokens))}
+    pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=MARKS[1]))
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.WordPiece(prefix=WITHIN)
+    pipeline.post_processor = processors.TemplateProcessing(
+        single=f"{CLS} $A {SEP}",
+        pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
+        special_tokens=[(CLS, MARKS.index(CLS)), (SEP, MARKS.index(SEP))],
+    )
+    pipeline.add_special_tokens(list(MARKS))
+    return pipeline
+
+
+def by_cased_piece(tokens: Iterable[str] = ()) -> Tokenizer:
+    """The same with letters as they stand."""
+    return by_piece(tokens, lowercase=False)
+
+
 def _written(byte: int) -> str:
     """The printable character that GPT-2 writes for a byte: itself, or the next from U+0100 on.
 
@@ -89,6 +128,8 @@ PIPELINES: dict[str, Callable[[], Tokenizer]] = {
     "char": by_char,
     "byte": by_byte,
     "bpe": by_pair,
+    "wordpiece": by_piece,
+    "wordpiece_cased": by_cased_piece,
 }
 """Each kind with nothing learnt yet."""
 

@@ -1,11 +1,12 @@
-"""Words, characters, bytes and byte pairs: text to numbers and back.
+"""Words, characters, bytes, byte pairs and word pieces: text to numbers and back.
 
 Every tokeniser is a Hugging Face `tokenizers` pipeline, whole in its tokenizer.json, with the same
-four special tokens in front. None of them is ever found in a text by accident: `<eos>` in a text of
+four special tokens in front, or BERT's five before word pieces. None of them is ever found in a text by accident: `<eos>` in a text of
 bytes is five bytes. Only the word kind knows special tokens by their spelling, because PTB writes
 `<unk>` as a word, and it turns the end of a line into `<eos>`.
 
 Byte pairs are those of Sennrich et al. 2016 over bytes, split as GPT-2 does (Radford et al. 2019).
+Word pieces (Wu et al. 2016) are cut as BERT cuts them (Devlin et al. 2019).
 
 >>> tokeniser = train("word", ["the cat", "the mat"])
 >>> tokeniser.encode("the dog\\n"), tokeniser.decode([4, 1, 3])
@@ -21,16 +22,18 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from tokenizers import Tokenizer, trainers
 from torch import Tensor
 
 from regard.core.atomic import replacing
 from regard.core.errors import UserError, choose, positive
+from regard.data.frame import Frame, frame_of
 from regard.data.pipeline import (
     BOS,
     BYTES,
     EOS,
+    MASK,
     PAD,
     PIPELINES,
     QUICK,
@@ -38,24 +41,28 @@ from regard.data.pipeline import (
     UNK,
     Quick,
     by_byte,
+    by_cased_piece,
     by_char,
     by_pair,
+    by_piece,
     by_word,
     tensor,
     words,
 )
 from regard.data.text import missing
+from regard.data.wordpiece import learnt_pieces
 
 SPELLINGS: dict[str, tuple[str, ...]] = {
     PAD: (PAD, "[PAD]", "<|endoftext|>"),
     UNK: (UNK, "[UNK]", "<|endoftext|>"),
     BOS: (BOS, "<s>", "[CLS]", "<|endoftext|>"),
     EOS: (EOS, "</s>", "[SEP]", "<|endoftext|>"),
+    MASK: (MASK, "<mask>"),
 }
-"""How vocabularies from elsewhere spell the same four."""
+"""How vocabularies from elsewhere spell the same four, and what stands for a hidden word."""
 
 BPE_VOCABULARY = 8192
-"""How many byte pairs are learnt unless the caller says otherwise."""
+"""How many byte pairs or word pieces are learnt unless the caller says otherwise."""
 
 
 @contextmanager
@@ -127,6 +134,37 @@ class Tokeniser:
         """The number that ends a sequence."""
         return self._special(EOS)
 
+    @property
+    def mask(self) -> int:
+        """The number that stands for a word which is to be guessed."""
+        return self._special(MASK)
+
+    @cached_property
+    def special(self) -> Bool[Tensor, "V"]:
+        """Which numbers are marks and no text."""
+        marks = torch.zeros(self.vocabulary, dtype=torch.bool)
+        added = self._pipeline.get_added_tokens_decoder()
+        marks[[number for number, token in added.items() if token.special]] = True
+        return marks
+
+    @cached_property
+    def continues(self) -> Bool[Tensor, "V"]:
+        """Which tokens go on within a word, after one that is no mark."""
+        found = torch.zeros(self.vocabulary, dtype=torch.bool)
+        model = json.loads(self._json)["model"]
+        for token, number in self._numbers.items():
+            if model["type"] == "WordPiece":
+                found[number] = token.startswith(str(model["continuing_subword_prefix"]))
+            else:
+                found[number] = model["type"] == "BPE" and not token.startswith(BYTES[ord(" ")])
+        return found
+
+    @cached_property
+    def frame(self) -> Frame | None:
+        """What its own pipeline puts around a text and between two; None if that is nothing."""
+        with _guarded(self._name):
+            return frame_of(self._pipeline)
+
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of tokenizer.json."""
@@ -189,6 +227,13 @@ class Tokeniser:
             ).offsets
         return spans
 
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of many texts, each for itself."""
+        _writable("".join(texts))
+        with _guarded(self._name):
+            encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+            return [each.ids for each in encoded]
+
     def save(self, path: Path) -> None:
         """Write tokenizer.json."""
         with replacing(path) as file:
@@ -214,11 +259,11 @@ def train(
     """A tokeniser for some text, given line by line without the ends of the lines.
 
     `vocabulary` is the most tokens there may be, special ones included; without it there is no
-    limit for words and characters, and 8192 for byte pairs. What is rarer than `min_frequency` is
+    limit for words and characters, and 8192 for byte pairs and word pieces. What is rarer than `min_frequency` is
     left out.
     """
     trainer = choose("tokeniser", kind, TOKENISERS)
-    floor = len(SPECIALS) + (1 if kind in ("word", "char") else 256)
+    floor = len(SPECIALS) + (256 if kind in ("byte", "bpe") else 1)
     if vocabulary is not None and positive("vocabulary", vocabulary) < floor:
         held = f"the special tokens {' '.join(SPECIALS)} and " + (
             "one more" if floor == len(SPECIALS) + 1 else "the 256 bytes"
@@ -290,6 +335,20 @@ def train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int) 
     return Tokeniser(pipeline)
 
 
+def train_piece(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+    """Every letter, and the most frequent pairs of what is already there."""
+    most = vocabulary or BPE_VOCABULARY
+    return Tokeniser(by_piece(learnt_pieces(lines, by_piece(), most, min_frequency)))
+
+
+def train_cased_piece(
+    lines: Iterable[str], vocabulary: int | None, min_frequency: int
+) -> Tokeniser:
+    """The same with letters as they stand."""
+    most = vocabulary or BPE_VOCABULARY
+    return Tokeniser(by_cased_piece(learnt_pieces(lines, by_cased_piece(), most, min_frequency)))
+
+
 Trainer = Callable[[Iterable[str], int | None, int], Tokeniser]
 
 TOKENISERS: dict[str, Trainer] = {
@@ -297,5 +356,7 @@ TOKENISERS: dict[str, Trainer] = {
     "char": train_char,
     "byte": train_byte,
     "bpe": train_bpe,
+    "wordpiece": train_piece,
+    "wordpiece_cased": train_cased_piece,
 }
 """The kinds of tokeniser: how each is made from lines, a limit and the least frequency."""

@@ -1,0 +1,91 @@
+"""Frame: what stands around a text and between the two texts of a pair, for models that want it.
+
+BERT reads `[CLS] a [SEP] b [SEP]` (Devlin et al. 2019, figure 2), RoBERTa `<s> a </s></s> b </s>`,
+GPT's classifiers `start a delimiter b extract` (Radford et al. 2018, figure 1). A tokenizer.json
+knows its own in what it calls the post-processor.
+
+>>> bert = Frame(before=(2,), between=(3,), after=(3,), parts=(0, 1))
+>>> bert.around([[7, 8], [9]])
+([2, 7, 8, 3, 9, 3], [0, 0, 0, 0, 1, 1])
+>>> bert.around([[7, 8, 9], [5]], longest=6)                     # the longer part is cut
+([2, 7, 8, 3, 5, 3], [0, 0, 0, 0, 1, 1])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from regard.core.errors import UserError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Numbers of marks, and which part the two texts are."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    parts: tuple[int, int] = (0, 1)
+
+    def size(self, texts: int) -> int:
+        """How many marks there are around one text, or two."""
+        return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
+
+    def around(
+        self, texts: Sequence[Sequence[int]], longest: int | None = None
+    ) -> tuple[list[int], list[int]]:
+        """The numbers of one text or two with all marks, and the part of each number.
+
+        A mark belongs to the text before it, the first ones to the first. What is longer than
+        `longest` is cut at the ends of the texts, the longer one first; marks stay.
+        """
+        if len(texts) > 2:
+            raise UserError(f"a frame goes around one text or two, not {len(texts)}")
+        room = None if longest is None else longest - self.size(len(texts))
+        if room is not None and room < len(texts):
+            raise UserError(f"a length of {longest} leaves no room for text between the marks")
+        texts = [list(each) for each in texts]
+        if room is not None:
+            kept = shares([len(each) for each in texts], room)
+            texts = [each[:size] for each, size in zip(texts, kept, strict=True)]
+        held = [self.before, texts[0]]
+        for text in texts[1:]:
+            held += [self.between, text]
+        held.append(self.after)
+        whose = [self.parts[0]] * 2 if len(texts) == 1 else [self.parts[0]] * 3 + [self.parts[1]]
+        whose.append(whose[-1])
+        numbers = [number for each in held for number in each]
+        parts = [part for each, part in zip(held, whose, strict=True) for _ in each]
+        return numbers, parts
+
+
+def shares(sizes: Sequence[int], room: int) -> list[int]:
+    """How many numbers of each text stay where there is room for so many in all.
+
+    As in BERT's code the longer text gives first, and of two that are equally long the second.
+
+    >>> shares([10, 3], 9), shares([10, 10], 9), shares([2, 10], 9)
+    ([6, 3], [5, 4], [2, 7])
+    """
+    if len(sizes) == 1:
+        return [min(sizes[0], room)]
+    first, second = sizes
+    stays = min(first, max(room - second, room - room // 2))
+    return [stays, min(second, room - stays)]
+
+
+def frame_of(pipeline: Tokenizer) -> Frame | None:
+    """What a pipeline puts around texts; None if that is nothing."""
+    one, two = pipeline.encode("a"), pipeline.encode("a", "a")
+    whose = two.sequence_ids
+    if len(one.ids) == one.sequence_ids.count(0) or 0 not in whose or 1 not in whose:
+        return None
+    first, last = whose.index(0), len(whose) - whose[::-1].index(1)
+    ends, begins = len(whose) - whose[::-1].index(0), whose.index(1)
+    return Frame(
+        before=tuple(two.ids[:first]),
+        between=tuple(two.ids[ends:begins]),
+        after=tuple(two.ids[last:]),
+        parts=(two.type_ids[first], two.type_ids[begins]),
+    )
