@@ -25,9 +25,16 @@ class Residual(nn.Module):
     Vaswani et al. 2017, section 5.4.
     """
 
-    def __init__(self, width: int, *, dropout: float = 0.0, norm_first: bool = True) -> None:
+    def __init__(
+        self,
+        width: int,
+        *,
+        dropout: float = 0.0,
+        norm_first: bool = True,
+        norm_eps: float = 1e-5,
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, eps=norm_eps)
         self.dropout = Dropout(dropout)
         self.norm_first = norm_first
 
@@ -58,14 +65,17 @@ class EncoderBlock(nn.Module):
         *,
         dropout: float = 0.0,
         norm_first: bool = True,
+        norm_eps: float = 1e-5,
         attention: SelfAttention | None = None,
         feedforward: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.attention = attention or SelfAttention(width, heads, dropout=dropout)
         self.feedforward = feedforward or FeedForward(width, hidden, dropout=dropout)
-        self.around_attention = Residual(width, dropout=dropout, norm_first=norm_first)
-        self.around_feedforward = Residual(width, dropout=dropout, norm_first=norm_first)
+        self.around_attention, self.around_feedforward = (
+            Residual(width, dropout=dropout, norm_first=norm_first, norm_eps=norm_eps)
+            for _ in range(2)
+        )
 
     def forward(
         self, x: Float[Tensor, "B T D"], mask: Mask | None = None

@@ -7,6 +7,10 @@ from regard.models.attention_rnn_lm import AttentionRNNLM
 from regard.models.awd_lstm import AWDLSTM
 from regard.models.bag_of_ngrams import BagOfNgrams
 from regard.models.bahdanau import Bahdanau
+from regard.models.bert import BERT
+from regard.models.bert_classifier import BERTClassifier
+from regard.models.bert_reader import BERTReader
+from regard.models.bert_tagger import BERTTagger
 from regard.models.bilstm_crf import BiLSTMCRF
 from regard.models.cbow import CBOW
 from regard.models.clockwork_rnn import ClockworkRNN
@@ -48,6 +52,10 @@ MODELS: dict[str, type[nn.Module]] = {
     "hred": HRED,
     "gpt": GPT,
     "elmo": ELMo,
+    "bert": BERT,
+    "bert_classifier": BERTClassifier,
+    "bert_tagger": BERTTagger,
+    "bert_reader": BERTReader,
     "encoder_decoder": EncoderDecoder,
     "bahdanau": Bahdanau,
     "hard_attention": HardAttention,

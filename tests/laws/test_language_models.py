@@ -110,8 +110,12 @@ OTHER: dict[str, dict[str, object]] = {
 }
 """Another value for every field of every config: each must make a difference."""
 
-NAMES = [name for name in MODELS if wanted(name) == ["vocabulary"]]
-"""Models that are built from one vocabulary."""
+NAMES = [
+    name
+    for name in MODELS
+    if wanted(name) == ["vocabulary"] and "tokens" in signature(MODELS[name].forward).parameters
+]
+"""Models that are built from one vocabulary and read nothing but tokens."""
 CARRYING = [name for name in NAMES if name != "gpt"]
 ATTENDING = ["attention_rnn_lm", "pointer_lm", "neural_cache", "lstmn", "gpt"]
 SOURCED = ["neural_cache"]

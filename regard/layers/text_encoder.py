@@ -1,0 +1,218 @@
+"""The encoder of BERT and its kin (Devlin et al. 2019): a text in, a vector for each token out.
+
+Tokens, positions and segments are added up, normalised, and go through layers in which every token
+looks at all others. RoBERTa and DistilBERT are the same with other settings (`Encoding`). A batch
+holds `tokens` [B,T] and, where some are padding, `lengths` [B] or, if that stands on either side,
+`allowed` [B,T], True where a token is real; `parts` [B,T] where there are segments.
+
+Layers are called by their number alone, so that the attention of the fourth is found as
+`encoder.3.attention` in whatever model has this as its `encoder`.
+
+>>> encoder = TextEncoder(Encoding(width=8, heads=2, layers=2, hidden=16), vocabulary=10)
+>>> encoder({"tokens": torch.tensor([[4, 5, 0]]), "lengths": torch.tensor([2])}).shape
+torch.Size([1, 3, 8])
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention import Mask, padding
+from regard.core.config import Config
+from regard.core.errors import UserError, choose, divides
+from regard.core.protocols import Batch
+from regard.layers.bidirectional import within
+from regard.layers.block import EncoderBlock
+from regard.layers.dropout import Dropout
+from regard.layers.embedding import SegmentEmbedding, TokenEmbedding
+from regard.layers.feedforward import ACTIVATIONS, FeedForward
+from regard.layers.multihead import SelfAttention
+from regard.layers.position import Learned
+
+
+class Encoding(Config):
+    """What a recipe may choose of such an encoder."""
+
+    width: PositiveInt = 128
+    heads: PositiveInt = 4
+    layers: PositiveInt = 4
+    hidden: PositiveInt | None = None
+    """Units of the feed-forward layers; four times the width if not given."""
+    activation: str = "gelu"
+    context: PositiveInt = 512
+    """The most tokens it can read."""
+    segments: NonNegativeInt = 2
+    """How many kinds of parts are told apart; none without a vector for them."""
+    uncounted: NonNegativeInt | None = None
+    """The padding token, if positions count only what is real and begin after its number, as
+    RoBERTa's do; else they count everything from zero."""
+    norm: Literal["after", "before"] = "after"
+    """Normalise after each sum, or before each branch and once more at the end."""
+    norm_eps: PositiveFloat = 1e-12
+    dropout: float = Field(0.1, ge=0, lt=1)
+    attention_dropout: float = Field(0.1, ge=0, lt=1)
+    """On the weights of attention."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Encoding":
+        divides("width", self.width, "heads", self.heads)
+        choose("activation", self.activation, ACTIVATIONS)
+        return self
+
+
+class TextEncoder(nn.Module):
+    """Tokens with their places and parts, and layers that look both ways."""
+
+    def __init__(self, config: Encoding, vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        self.recompute = False
+        """Compute layers once more on the way back instead of holding what they made: a third more
+        time, and memory for one layer instead of all (Chen et al. 2016)."""
+        self.embed = TokenEmbedding(vocabulary, config.width)
+        self.position = Learned(config.width, self._first + config.context)
+        self.segment = SegmentEmbedding(config.segments, config.width) if config.segments else None
+        self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
+        self.drop = Dropout(config.dropout)
+        for number in range(config.layers):
+            self.add_module(str(number), self._block())
+        before = config.norm == "before"
+        self.last_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if before else None
+        begin_small(self)
+
+    def _block(self) -> EncoderBlock:
+        c = self.config
+        hidden = c.hidden or 4 * c.width
+        return EncoderBlock(
+            c.width,
+            c.heads,
+            hidden,
+            dropout=c.dropout,
+            norm_first=c.norm == "before",
+            norm_eps=c.norm_eps,
+            attention=SelfAttention(c.width, c.heads, dropout=c.attention_dropout),
+            feedforward=FeedForward(c.width, hidden, activation=c.activation),
+        )
+
+    @property
+    def _first(self) -> int:
+        """The number of the first position."""
+        return 0 if self.config.uncounted is None else self.config.uncounted + 1
+
+    @property
+    def blocks(self) -> list[EncoderBlock]:
+        """The layers, from the first to the last."""
+        return [each for each in self.children() if isinstance(each, EncoderBlock)]
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens it knows."""
+        return self.embed.table.num_embeddings
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
+        """A vector for each token; those at padding mean nothing."""
+        return self.every(batch)[-1]
+
+    def every(self, batch: Batch) -> list[Float[Tensor, "B T D"]]:
+        """What goes into the first layer, and what each layer made of it."""
+        mask = real_tokens(batch)
+        made = [self.entered(batch)]
+        for block in self.blocks:
+            made.append(self._through(block, made[-1], mask))
+        if self.last_norm is not None:
+            made[-1] = self.last_norm(made[-1])
+        return made
+
+    def _through(self, block: EncoderBlock, x: Tensor, mask: Mask | None) -> Tensor:
+        again = self.recompute and self.training and torch.is_grad_enabled()
+        made: Tensor = checkpoint(block, x, mask, use_reentrant=False) if again else block(x, mask)
+        return made
+
+    def entered(self, batch: Batch) -> Float[Tensor, "B T D"]:
+        """Tokens with their places and parts."""
+        tokens = batch["tokens"]
+        if tokens.shape[1] > self.config.context:
+            raise UserError(
+                f"{tokens.shape[1]} tokens do not fit a context of {self.config.context}; "
+                "cut the text, or read it in pieces"
+            )
+        x = self.embed(tokens)  # [B,T,D]
+        if self.segment is not None:
+            parts = batch.get("parts", torch.zeros_like(tokens))
+            x = self.segment(x, parts.clamp(0, self.config.segments - 1))
+        entered: Tensor = self.drop(self.norm(self._placed(x, tokens)))
+        return entered
+
+    def _placed(self, x: Tensor, tokens: Int[Tensor, "B T"]) -> Tensor:
+        if self.config.uncounted is None:
+            placed: Tensor = self.position(x)
+            return placed
+        counted = (tokens != self.config.uncounted).long()  # [B,T]
+        places = counted.cumsum(1) * counted + self.config.uncounted
+        return x + self.position.table[places]
+
+    def layers_of(self, batch: Batch) -> Float[Tensor, "L B T D"]:
+        """What goes into the first layer and what each made of it; zero at padding."""
+        every = torch.stack(self.every(batch))
+        real = real_of(batch)
+        return every if real is None else every * real[..., None]
+
+    def stages(self) -> list[list[nn.Parameter]]:
+        """The parameters of the first layer, and of each layer from the first to the last."""
+        blocks = self.blocks
+        inner = [list(block.parameters()) for block in blocks]
+        held = {id(each) for stage in inner for each in stage}
+        first = [each for each in self.parameters() if id(each) not in held]
+        return [first, *inner]
+
+
+def real_of(batch: Batch) -> Bool[Tensor, "B T"] | None:
+    """Where tokens are real; None where nothing is said, since then all are."""
+    if "allowed" in batch:
+        return batch["allowed"].bool()
+    if "lengths" in batch:
+        return within(batch["lengths"], batch["tokens"].shape[1])
+    return None
+
+
+def real_tokens(batch: Batch) -> Mask | None:
+    """The mask that lets tokens look at those that are real."""
+    if "allowed" in batch:
+        return padding(batch["allowed"].bool())
+    return padding(batch["lengths"]) if "lengths" in batch else None
+
+
+def encoder_of(source: nn.Module, vocabulary: int, given: Encoding | None) -> TextEncoder:
+    """The encoder of a trained model that another begins with; settings, if given, must agree."""
+    found: object = dict(source.named_children()).get("encoder")
+    if not isinstance(found, TextEncoder):
+        raise UserError(
+            f"this model begins with the encoder of a bert, not with a {type(source).__name__}; "
+            "set model.source to a run of one, or to a folder that `regard import` wrote"
+        )
+    if found.vocabulary != vocabulary:
+        raise UserError(
+            f"model.source reads {found.vocabulary} tokens, and the data have {vocabulary}; they "
+            "must be in the tokeniser of that run"
+        )
+    ours, theirs = {} if given is None else given.model_dump(), found.config.model_dump()
+    for name, value in ours.items():
+        if value != theirs[name]:
+            raise UserError(
+                f"model.encoder.{name}={value}, but that of model.source is {theirs[name]}; leave "
+                "model.encoder out to have its settings"
+            )
+    return found
+
+
+def begin_small(model: nn.Module) -> None:
+    """Weights normal with 0.02 and no biases (Devlin et al. 2019, as in their code)."""
+    for each in model.modules():
+        if isinstance(each, nn.Linear):
+            nn.init.normal_(each.weight, std=0.02)
+            if each.bias is not None:
+                nn.init.zeros_(each.bias)
