@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention.tape import sites_of
+from regard.audit.attended import Attended
 from regard.audit.explanation import Explanation, Settings, Verdict, explanation
-from regard.audit.reader import Attended, Reader
+from regard.audit.reader import Reader
 from regard.core.errors import UserError, choose
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch

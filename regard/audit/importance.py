@@ -5,9 +5,10 @@ what the token itself does, not what it does to where the model looks.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.audit.reader import Reader
@@ -19,20 +20,21 @@ Importance = Callable[[Reader, Batch], Float[Tensor, "B T"]]
 STEPS = 32
 """Of the path from nothing to the text, for integrated gradients."""
 
+TOGETHER = 256
+"""Texts without a token that are read at a time."""
+
 
 def gradient(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
     """The length of the gradient of the likeliest class's probability at each token's vector."""
-    embedded = reader.embed(batch).detach()
-    slope = slope_at(reader, batch, embedded, reader.read(batch).weights.detach())
-    lengths: Tensor = slope.norm(dim=2)
+    point = Point.of(reader, batch)
+    lengths: Tensor = point.slope(point.embedded).norm(dim=2)
     return lengths * reader.judged(batch)
 
 
 def gradient_by_input(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
     """|gradient · vector|: the gradient of the paper's own code."""
-    embedded = reader.embed(batch).detach()
-    slope = slope_at(reader, batch, embedded, reader.read(batch).weights.detach())
-    return (slope * embedded).sum(2).abs() * reader.judged(batch)
+    point = Point.of(reader, batch)
+    return (point.slope(point.embedded) * point.embedded).sum(2).abs() * reader.judged(batch)
 
 
 def integrated_gradient(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
@@ -40,41 +42,57 @@ def integrated_gradient(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
 
     Points lie in the middles of equal steps.
     """
-    embedded = reader.embed(batch).detach()
-    weights = reader.read(batch).weights.detach()
+    point = Point.of(reader, batch)
     shares = (torch.arange(STEPS) + 0.5) / STEPS
-    mean = torch.zeros_like(embedded)
+    mean = torch.zeros_like(point.embedded)
     for share in shares.tolist():
-        mean += slope_at(reader, batch, share * embedded, weights, at=embedded) / STEPS
-    return (mean * embedded).sum(2).abs() * reader.judged(batch)
+        mean += point.slope(share * point.embedded) / STEPS
+    return (mean * point.embedded).sum(2).abs() * reader.judged(batch)
 
 
-def slope_at(
-    reader: Reader, batch: Batch, embedded: Tensor, weights: Tensor, *, at: Tensor | None = None
-) -> Tensor:
-    """The gradient at these vectors, of the class that is likeliest at those of the text."""
-    leaf = embedded.detach().requires_grad_()
-    with torch.enable_grad():
-        said = reader.read(batch, weights=weights, embedded=leaf).probabilities
-        named = said if at is None else reader.read(batch, embedded=at).probabilities
-        likeliest = named.detach().argmax(1, keepdim=True)
-        (slope,) = torch.autograd.grad(said.gather(1, likeliest).sum(), leaf)
-    return slope.detach()
+@dataclass(frozen=True)
+class Point:
+    """Some texts as they were read: their vectors, where the model looked, and what it said."""
+
+    reader: Reader
+    batch: Batch
+    embedded: Float[Tensor, "B T D"]
+    weights: Float[Tensor, "B T"]
+    likeliest: Int[Tensor, "B 1"]
+
+    @staticmethod
+    @torch.no_grad()
+    def of(reader: Reader, batch: Batch) -> "Point":
+        """What was read."""
+        own = reader.read(batch)
+        likeliest = own.probabilities.argmax(1, keepdim=True)
+        return Point(reader, batch, reader.embed(batch), own.weights, likeliest)
+
+    def slope(self, embedded: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """The gradient, at these vectors, of the class that was likeliest; attention held still."""
+        leaf = embedded.detach().requires_grad_()
+        with torch.enable_grad():
+            said = self.reader.read(self.batch, weights=self.weights, embedded=leaf).probabilities
+            (slope,) = torch.autograd.grad(said.gather(1, self.likeliest).sum(), leaf)
+        return slope.detach()
 
 
 @torch.no_grad()
 def left_out(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
-    """How far the prediction moves when the token is taken out of the text."""
+    """How far the prediction moves when the token is taken out of the text.
+
+    Many texts, each without one token, are read together.
+    """
     judged = reader.judged(batch)
     whole = reader.read(batch).probabilities
     found = torch.zeros(judged.shape, dtype=whole.dtype, device=whole.device)
-    for place in judged.any(0).nonzero()[:, 0].tolist():
-        keep = judged.clone()
-        keep[:, place] = False
-        there = judged[:, place] & keep.any(1)  # of a text of one token nothing would be left
-        if there.any():
-            rest = reader.read(reader.kept(batch, keep)).probabilities
-            found[there, place] = moved(whole, rest)[there]
+    several = judged & (judged.sum(1, keepdim=True) > 1)  # of one token nothing would be left
+    for some in several.nonzero().split(TOGETHER):
+        text, place = some.unbind(1)
+        keep = judged[text]
+        keep[torch.arange(len(text)), place] = False
+        rest = reader.kept({name: value[text] for name, value in batch.items()}, keep)
+        found[text, place] = moved(whole[text], reader.read(rest).probabilities)
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention.weigh import masked_softmax
@@ -19,26 +19,69 @@ from regard.core.protocols import Batch
 
 Told = Callable[[str], None]
 
+NOISE = 3.0
+"""The spread of the logits that a search starts from, as in the paper's code."""
+
 
 @torch.no_grad()
 def permuted(
     reader: Reader, batch: Batch, *, times: int = 100, seed: int = 0
 ) -> Float[Tensor, "B"]:
     """The median change of the prediction over shuffles of the judged weights."""
-    own, judged = reader.read(batch), reader.judged(batch)
+    own, judged, groups = reader.read(batch), reader.judged(batch), reader.groups(batch)
     draws = torch.Generator().manual_seed(seed)
     changes = []
-    for _ in range(times):
-        shuffled = among(own.weights, judged, torch.rand(judged.shape, generator=draws))
-        changes.append(moved(own.probabilities, reader.read(batch, weights=shuffled).probabilities))
+    with reader.still(batch):
+        for _ in range(times):
+            keys = groups + torch.rand(judged.shape, generator=draws).to(groups.device)
+            shuffled = among(own.weights, judged, keys)
+            said = reader.read(batch, weights=shuffled).probabilities
+            changes.append(moved(own.probabilities, said))
     return torch.stack(changes).median(0).values
 
 
 def among(weights: Tensor, judged: Tensor, keys: Tensor) -> Tensor:
     """The judged weights of each row in the order of the keys, at the judged places."""
-    first = keys.to(weights.device).masked_fill(~judged, 2.0).argsort(1)
+    first = keys.to(weights.device).masked_fill(~judged, torch.inf).argsort(1)
     places = (~judged).to(torch.uint8).argsort(dim=1, stable=True)  # judged places, in order
     return weights.scatter(1, places, weights.gather(1, first))
+
+
+@torch.no_grad()
+def even(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
+    """The same for all judged tokens of a group; what they have together stays as it was."""
+    own = reader.read(batch).weights
+    return Room.of(reader, batch, own).filled(torch.zeros_like(own))
+
+
+@dataclass(frozen=True)
+class Room:
+    """What other weights may be: the mass of each group of tokens, and what is left alone."""
+
+    members: Bool[Tensor, "B G T"]
+    """Which judged tokens are in which group."""
+    mass: Float[Tensor, "B G"]
+    rest: Float[Tensor, "B T"]
+    """The weights of tokens that are not judged, which stay."""
+
+    @staticmethod
+    def of(reader: Reader, batch: Batch, weights: Float[Tensor, "B T"]) -> "Room":
+        """As the model's own weights have it."""
+        judged, groups = reader.judged(batch), reader.groups(batch)
+        numbers = torch.arange(int(groups.max()) + 1, device=groups.device)
+        members = (groups[:, None] == numbers[:, None]) & judged[:, None]  # [B,G,T]
+        mass = (weights[:, None] * members).sum(2)
+        return Room(members, mass, weights.masked_fill(judged, 0.0))
+
+    def filled(self, logits: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """Weights from logits: a softmax in each group, of its mass."""
+        shares = masked_softmax(logits[:, None].expand(self.members.shape), self.members)  # [B,G,T]
+        return (shares * self.mass[:, :, None]).sum(1) + self.rest
+
+    def repeated(self, times: int) -> "Room":
+        """Each row so many times."""
+        return Room(*(each.repeat_interleave(times, 0) for each in
+                      (self.members, self.mass, self.rest)))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,29 +109,26 @@ def adversary(
     """Adam on logits of weights: away from the model's own, the prediction within epsilon."""
     with torch.no_grad():
         own = reader.read(batch)
-    judged = reader.judged(batch).repeat_interleave(starts, 0)  # [B·S,T]
+    room = Room.of(reader, batch, own.weights).repeated(starts)
     many = {name: value.repeat_interleave(starts, 0) for name, value in batch.items()}
-    said = own.probabilities.repeat_interleave(starts, 0)
-    looked = own.weights.repeat_interleave(starts, 0)
-    rest = looked.masked_fill(judged, 0.0)  # tokens that are not judged keep their weights
-    mass = 1 - rest.sum(1, keepdim=True)
+    said = own.probabilities.repeat_interleave(starts, 0)  # [B·S,C]
+    looked = own.weights.repeat_interleave(starts, 0)  # [B·S,T]
     draws = torch.Generator().manual_seed(seed)
-    noise = torch.randn(judged.shape, generator=draws).to(looked)
-    logits = noise.requires_grad_()
-    optimiser = torch.optim.Adam([logits], lr=rate)
+    logits = (NOISE * torch.randn(looked.shape, generator=draws)).to(looked).requires_grad_()
+    optimiser = torch.optim.Adam([logits], lr=rate, amsgrad=True)
     best = Kept(looked)
-    for step in range(steps):
-        weights = masked_softmax(logits, judged) * mass + rest
-        with torch.enable_grad():
-            change = moved(said, reader.read(many, weights=weights).probabilities)
-            apart = divergence(weights, looked)
-            loss = (-apart + 500 * (change - epsilon).relu()).sum()
-        best.note(weights, apart, change, epsilon)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        if step % 100 == 99:
-            told(f"adversary, step {step + 1} of {steps}")
+    with reader.still(many):
+        for step in range(steps):
+            with torch.enable_grad():
+                weights = room.filled(logits)
+                change = moved(said, reader.read(many, weights=weights).probabilities)
+                apart = divergence(weights, looked)
+                loss = (-apart + 500 * (change - epsilon).relu()).sum()
+                (logits.grad,) = torch.autograd.grad(loss, logits)
+            best.note(weights, apart, change, epsilon)
+            optimiser.step()
+            if step % 100 == 99:
+                told(f"adversary, step {step + 1} of {steps}")
     return best.of(len(own.weights), starts)
 
 

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attend, padding, score_named
+from regard.audit.attended import Attended
 from regard.audit.erasure import top
 from regard.audit.explanation import TESTS, Explanation, Settings, Verdict, explanation
 from regard.audit.importance import IMPORTANCES, left_out
 from regard.audit.other_weights import adversary, among, divergence, permuted
 from regard.audit.ranks import kendall, overlap, spearman
-from regard.audit.reader import Attended
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from tests.audit.planted import AllAttention, NoAttention, texts
@@ -66,7 +66,7 @@ def test_weights_that_do_not_rank_are_counted_not_averaged() -> None:
 def test_an_unknown_test_names_the_nearest() -> None:
     with pytest.raises(UserError, match="agreement"):
         explanation(AllAttention(), [texts(0)], tests=["agrement"])
-    assert set(TESTS) == {"agreement", "permutation", "adversary", "uniform", "erasure"}
+    assert set(TESTS) == {"agreement", "permutation", "adversary", "uniform", "erasure", "heads"}
 
 
 # ranks ------------------------------------------------------------------------------------------
