@@ -33,23 +33,14 @@ def listed() -> set[Path]:
     return paths
 
 
-def planned() -> set[Path]:
-    """The folders that the page says are not there yet."""
-    names = re.findall(r"^\| `(\w+)/` \|", PAGE.split("## Planned")[1], flags=re.MULTILINE)
-    return {ROOT / "regard" / name for name in names}
-
-
 def test_everything_listed_is_there() -> None:
     assert len(listed()) > 30
     assert {path for path in listed() if not path.exists()} == set()
 
 
-def test_every_folder_of_the_package_is_listed_or_planned_and_none_is_both() -> None:
+def test_every_folder_of_the_package_is_listed() -> None:
     folders = {path.parent for path in ROOT.glob("regard/*/__init__.py")}
-    assert folders - listed() - planned() == set()
-    assert planned()
-    assert planned() & listed() == set()
-    assert [path for path in planned() if path.exists()] == []
+    assert folders - listed() == set()
 
 
 def test_a_folder_that_is_listed_file_by_file_is_listed_whole() -> None:

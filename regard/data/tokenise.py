@@ -1,9 +1,10 @@
 """Words, characters, bytes, byte pairs and word pieces: text to numbers and back.
 
 Every tokeniser is a Hugging Face `tokenizers` pipeline, whole in its tokenizer.json, with the same
-four special tokens in front, or BERT's five before word pieces. None of them is ever found in a text by accident: `<eos>` in a text of
-bytes is five bytes. Only the word kind knows special tokens by their spelling, because PTB writes
-`<unk>` as a word, and it turns the end of a line into `<eos>`.
+four special tokens in front, or BERT's five before word pieces. None of them is ever found in a
+text by accident: `<eos>` in a text of bytes is five bytes. Only the word kind knows special tokens
+by their spelling, because PTB writes `<unk>` as a word, and it turns the end of a line into
+`<eos>`.
 
 Byte pairs are those of Sennrich et al. 2016 over bytes, split as GPT-2 does (Radford et al. 2019).
 Word pieces (Wu et al. 2016) are cut as BERT cuts them (Devlin et al. 2019).
@@ -16,7 +17,7 @@ Word pieces (Wu et al. 2016) are cut as BERT cuts them (Devlin et al. 2019).
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from torch import Tensor
 from regard.core.atomic import replacing
 from regard.core.errors import UserError, choose, positive
 from regard.data.frame import Frame, frame_of
+from regard.data.pieces import UNSEEN, Charsmap, Cleaned
 from regard.data.pipeline import (
     BOS,
     BYTES,
@@ -49,24 +51,16 @@ from regard.data.pipeline import (
     tensor,
     words,
 )
+from regard.data.roles import ROLES, SPELLINGS, beside, spelled_beside
 from regard.data.text import missing
 from regard.data.wordpiece import learnt_pieces
-
-SPELLINGS: dict[str, tuple[str, ...]] = {
-    PAD: (PAD, "[PAD]", "<|endoftext|>"),
-    UNK: (UNK, "[UNK]", "<|endoftext|>"),
-    BOS: (BOS, "<s>", "[CLS]", "<|endoftext|>"),
-    EOS: (EOS, "</s>", "[SEP]", "<|endoftext|>"),
-    MASK: (MASK, "<mask>"),
-}
-"""How vocabularies from elsewhere spell the same four, and what stands for a hidden word."""
 
 BPE_VOCABULARY = 8192
 """How many byte pairs or word pieces are learnt unless the caller says otherwise."""
 
 
 @contextmanager
-def _guarded(name: str) -> Iterator[None]:
+def guarded(name: str) -> Iterator[None]:
     """Errors of the library as errors for people: its panics are not even Exceptions."""
     try:
         yield
@@ -89,30 +83,45 @@ def _writable(text: str) -> None:
 class Tokeniser:
     """A vocabulary, and the way from text to its numbers and back."""
 
-    def __init__(self, pipeline: Tokenizer, name: str = "tokenizer") -> None:
-        with _guarded(name):
+    def __init__(
+        self, pipeline: Tokenizer, name: str = "tokenizer", spelled: Mapping[str, str] | None = None
+    ) -> None:
+        with guarded(name):
             # A file from elsewhere may cut or pad what it encodes, which would spoil a corpus.
             pipeline.no_truncation()
             pipeline.no_padding()
             pipeline.encode_special_tokens = True
             self._numbers: dict[str, int] = pipeline.get_vocab(with_added_tokens=True)
-            self._json: str = pipeline.to_str()
+            self.json: str = pipeline.to_str()
+            """All of it, as tokenizer.json has it."""
             # Some broken files load and then panic at the first text; better now than later.
             pipeline.decode(pipeline.encode("a b\n", add_special_tokens=False).ids)
         if not self._numbers:
             raise UserError(f"{name}: has an empty vocabulary")
         self._pipeline = pipeline
         self._name = name
-        self.vocabulary = max(self._numbers.values()) + 1
+        self.vocabulary: int = self._numbers.get(UNSEEN, max(self._numbers.values()) + 1)
         """How many numbers there are: the size of an embedding."""
+        self.spelled: dict[str, str] = dict(spelled or {})
+        """Special tokens that a file names, as `transformers` calls them: `pad_token`."""
+        self._rules = None
+        if UNSEEN in self._numbers:
+            with guarded(name):
+                self._rules = Charsmap.of(self.json)
+                pipeline.normalizer = None  # the same done exactly
+
+    def spelling(self, role: str) -> str | None:
+        """How the special token of a role is spelled, if there is one."""
+        named = (self.spelled[name] for name in ROLES[role] if name in self.spelled)
+        return next((each for each in (*named, *SPELLINGS[role]) if each in self._numbers), None)
 
     def _special(self, role: str) -> int:
-        for spelling in SPELLINGS[role]:
-            if spelling in self._numbers:
-                return self._numbers[spelling]
-        raise UserError(
-            f"{self._name}: has no {role} token; looked for {', '.join(SPELLINGS[role])}"
-        )
+        spelling = self.spelling(role)
+        if spelling is None:
+            raise UserError(
+                f"{self._name}: has no {role} token; looked for {', '.join(SPELLINGS[role])}"
+            )
+        return self._numbers[spelling]
 
     @property
     def pad(self) -> int:
@@ -151,7 +160,7 @@ class Tokeniser:
     def continues(self) -> Bool[Tensor, "V"]:
         """Which tokens go on within a word, after one that is no mark."""
         found = torch.zeros(self.vocabulary, dtype=torch.bool)
-        model = json.loads(self._json)["model"]
+        model = json.loads(self.json)["model"]
         for token, number in self._numbers.items():
             if model["type"] == "WordPiece":
                 found[number] = token.startswith(str(model["continuing_subword_prefix"]))
@@ -162,18 +171,18 @@ class Tokeniser:
     @cached_property
     def frame(self) -> Frame | None:
         """What its own pipeline puts around a text and between two; None if that is nothing."""
-        with _guarded(self._name):
+        with guarded(self._name):
             return frame_of(self._pipeline)
 
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of tokenizer.json."""
-        return hashlib.sha256(self._json.encode()).hexdigest()
+        return hashlib.sha256(self.json.encode()).hexdigest()
 
     @cached_property
     def kind(self) -> str | None:
         """The row of TOKENISERS that makes such pipelines; none for one from elsewhere."""
-        bare = _bare(self._json)
+        bare = _bare(self.json)
         same = (kind for kind, pipeline in PIPELINES.items() if _bare(pipeline().to_str()) == bare)
         return next(same, None)
 
@@ -190,11 +199,10 @@ class Tokeniser:
     def encode_all(self, texts: Sequence[str], end: int | None = None) -> Int[Tensor, "T"]:
         """The numbers of many texts in a row, each followed by `end` if one is given."""
         _writable("".join(texts))
-        with _guarded(self._name):
+        with guarded(self._name):
             if self._quick is None:
-                encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
                 closing = [] if end is None else [end]
-                return tensor([number for each in encoded for number in each.ids + closing])
+                return tensor([n for row in self._rows(texts) for n in (*row, *closing)])
             if end is None:
                 return self._quick("".join(texts))
             rows = [part for text in texts for part in (self._quick(text), tensor([end]))]
@@ -214,43 +222,58 @@ class Tokeniser:
                     f"{number} is not in this vocabulary, which goes from 0 to "
                     f"{self.vocabulary - 1}"
                 )
-        with _guarded(self._name):
+        with guarded(self._name):
             text: str = self._pipeline.decode(numbers, skip_special_tokens=True)
         return text
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends, in characters."""
         _writable(text)
-        with _guarded(self._name):
+        with guarded(self._name):
+            clean = None if self._rules is None else self._clean(self._rules, text)
             spans: list[tuple[int, int]] = self._pipeline.encode(
-                text, add_special_tokens=False
+                text if clean is None else clean.text, add_special_tokens=False
             ).offsets
-        return spans
+        return spans if clean is None else [clean.span(*each) for each in spans]
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
         """The numbers of many texts, each for itself."""
         _writable("".join(texts))
-        with _guarded(self._name):
-            encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        with guarded(self._name):
+            return self._rows(texts)
+
+    def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        rules = self._rules
+        texts = texts if rules is None else [self._clean(rules, text).text for text in texts]
+        encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
+        if rules is None:
             return [each.ids for each in encoded]
+        unknown, last = self.unk, self.vocabulary
+        return [[n if n < last else unknown for n in each.ids] for each in encoded]
+
+    def _clean(self, rules: Charsmap, text: str) -> Cleaned:
+        return rules.cleaned(text.replace(UNSEEN, "\ufffd"))
 
     def save(self, path: Path) -> None:
-        """Write tokenizer.json."""
+        """Write tokenizer.json, and beside it which special token does what, if it was told."""
         with replacing(path) as file:
-            file.write(self._json.encode())
+            file.write(self.json.encode())
+        if self.spelled:
+            with replacing(beside(path)) as file:
+                file.write(json.dumps(self.spelled, ensure_ascii=False, indent=2).encode())
 
 
-def load(path: Path) -> Tokeniser:
-    """Read a tokenizer.json, ours or any other."""
+def load(path: Path, spelled: Mapping[str, str] | None = None) -> Tokeniser:
+    """Read a tokenizer.json, ours or any other; special tokens as given, or as named beside it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise missing(path) from None
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path}: cannot be read: {problem}") from None
-    with _guarded(str(path)):
+    with guarded(str(path)):
         pipeline = Tokenizer.from_str(text)
-    return Tokeniser(pipeline, str(path))
+    return Tokeniser(pipeline, str(path), spelled_beside(path) if spelled is None else spelled)
 
 
 def train(
@@ -259,8 +282,8 @@ def train(
     """A tokeniser for some text, given line by line without the ends of the lines.
 
     `vocabulary` is the most tokens there may be, special ones included; without it there is no
-    limit for words and characters, and 8192 for byte pairs and word pieces. What is rarer than `min_frequency` is
-    left out.
+    limit for words and characters, and 8192 for byte pairs and word pieces. What is rarer than
+    `min_frequency` is left out.
     """
     trainer = choose("tokeniser", kind, TOKENISERS)
     floor = len(SPECIALS) + (256 if kind in ("byte", "bpe") else 1)

@@ -78,13 +78,13 @@ def test_the_word_kind_writes_lines_as_ptb_needs_them() -> None:
 @pytest.mark.parametrize("kind", QUICK)
 @given(text=TEXT | NEAR)
 def test_the_quick_way_is_that_of_the_library(kind: str, text: str) -> None:
-    library = Tokenizer.from_str(TRAINED[kind]._json)
+    library = Tokenizer.from_str(TRAINED[kind].json)
     library.encode_special_tokens = True
     assert TRAINED[kind].encode(text) == library.encode(text).ids
 
 
 def test_words_are_split_at_the_white_space_of_the_library() -> None:
-    library = Tokenizer.from_str(TRAINED["word"]._json)
+    library = Tokenizer.from_str(TRAINED["word"].json)
     for point in [*range(0xD800), *range(0xE000, 0x11000)]:
         text = f"a{chr(point)}b"
         if chr(point).isspace() or point < 0x100:
@@ -224,7 +224,7 @@ def test_a_number_outside_the_vocabulary_is_refused(kind: str, number: int) -> N
 
 def altered(kind: str, path: Path, **parts: object) -> Path:
     """A tokenizer.json of which some parts have been replaced."""
-    path.write_text(json.dumps(json.loads(TRAINED[kind]._json) | parts))
+    path.write_text(json.dumps(json.loads(TRAINED[kind].json) | parts))
     return path
 
 
@@ -262,7 +262,7 @@ def test_a_missing_tokenizer_names_the_one_that_is_meant(tmp_path: Path) -> None
 
 
 def test_a_tokenizer_from_elsewhere_works_with_its_own_special_tokens(tmp_path: Path) -> None:
-    foreign = Tokenizer.from_str(TRAINED["bpe"]._json)
+    foreign = Tokenizer.from_str(TRAINED["bpe"].json)
     foreign.enable_truncation(2)
     foreign.enable_padding(length=50)
     vocabulary = {"a": 0, "b": 1, "[UNK]": 2, "[SEP]": 3, "[PAD]": 9}

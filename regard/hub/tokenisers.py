@@ -1,0 +1,315 @@
+"""Tokenisers as Hugging Face folders have them, in and out.
+
+A tokenizer.json is a whole pipeline and is taken as it is. Older folders have only the vocabulary,
+and each family knows what to put around it: WordPiece (vocab.txt) of BERT and DistilBERT, byte
+pairs (vocab.json, merges.txt) of GPT-2 and RoBERTa, pairs of letters of OpenAI GPT. Marian's two
+SentencePiece models are in hub/spm_pair.py.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
+from regard.core.atomic import replacing
+from regard.core.errors import UserError, choose
+from regard.data.pieces import UNSEEN
+from regard.data.roles import ROLES, spelled_in
+from regard.data.tokenise import Tokeniser, guarded, load
+
+Settings = Mapping[str, object]
+"""What tokenizer_config.json says."""
+
+CONFIG = "tokenizer_config.json"
+
+
+def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
+    """The tokeniser of a folder, for a model of that family.
+
+    `rows` is how many its embedding has: a vocabulary may have fewer, and then gets numbers that
+    no text has, since models are often padded; one that has more is refused.
+    """
+    spelled = spelled_by(folder)
+    path = folder / "tokenizer.json"
+    if path.exists():
+        return fitted(load(path, spelled), rows, path)
+    make = choose("family of tokenisers", family, MAKERS)
+    settings = {**DEFAULTS[family], **read_json(folder / CONFIG), **spelled}
+    with guarded(str(folder)):
+        pipeline = make(folder, settings)
+        add_marks(pipeline, folder, settings)
+    named = {key: str(value) for key, value in settings.items() if key in NAMES}
+    return fitted(Tokeniser(pipeline, str(folder), named), rows, folder)
+
+
+def fitted(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
+    """A tokeniser with as many numbers as an embedding has rows."""
+    if rows is None or tokeniser.vocabulary == rows:
+        return tokeniser
+    if tokeniser.vocabulary > rows:
+        raise UserError(
+            f"{path}: numbers tokens up to {tokeniser.vocabulary - 1}, but the model's embedding "
+            f"has {rows} rows; this tokeniser belongs to another model"
+        )
+    pipeline = Tokenizer.from_str(tokeniser.json)
+    missing = range(tokeniser.vocabulary, rows)
+    marks = [AddedToken(f"{UNSEEN}{number}", special=True, normalized=False) for number in missing]
+    pipeline.add_special_tokens(marks)
+    return Tokeniser(pipeline, str(path), tokeniser.spelled)
+
+
+def word_pieces(folder: Path, settings: Settings) -> Tokenizer:
+    """BERT's: vocab.txt has a piece a line, its number that of the line."""
+    vocabulary = {token: n for n, token in enumerate(lines(needed(folder, "vocab.txt")))}
+    pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=str(settings["unk_token"])))
+    accents = settings["strip_accents"]
+    pipeline.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=bool(settings["tokenize_chinese_chars"]),
+        strip_accents=None if accents is None else bool(accents),
+        lowercase=bool(settings["do_lower_case"]),
+    )
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.WordPiece(prefix="##")
+    return pipeline
+
+
+def byte_pairs(folder: Path, settings: Settings) -> Tokenizer:
+    """GPT-2's: pairs of bytes, a blank being part of the word behind it."""
+    pipeline = Tokenizer(models.BPE(*pairs(folder)))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=bool(settings["add_prefix_space"])
+    )
+    pipeline.decoder = decoders.ByteLevel()
+    return pipeline
+
+
+def letter_pairs(folder: Path, settings: Settings) -> Tokenizer:
+    """OpenAI GPT's: pairs of letters within words as BERT splits them, the last with </w>."""
+    vocabulary, merges = pairs(folder)
+    pipeline = Tokenizer(
+        models.BPE(
+            vocabulary,
+            merges,
+            unk_token=str(settings["unk_token"]),
+            end_of_word_suffix="</w>",
+        )
+    )
+    pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.decoder = decoders.BPEDecoder(suffix="</w>")
+    return pipeline
+
+
+def pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """vocab.json and merges.txt."""
+    path = needed(folder, "merges.txt")
+    merges = []
+    for number, line in enumerate(lines(path), start=1):
+        left, _, right = line.partition(" ")
+        if line.startswith("#version") or not line.strip():
+            continue
+        if not left or not right or " " in right:
+            raise UserError(f"{path}:{number}: a pair was expected, two tokens apart by a blank")
+        merges.append((left, right))
+    return read_vocabulary(needed(folder, "vocab.json")), merges
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """A vocabulary as JSON: the number of each token."""
+    found: dict[str, int] = {}
+    for token, number in read_json(path).items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise UserError(f"{path}: {token!r} should have a number, not {number!r}")
+        found[token] = number
+    if not found:
+        raise UserError(f"{path}: an empty vocabulary")
+    return found
+
+
+def add_marks(pipeline: Tokenizer, folder: Path, settings: Settings) -> None:
+    """Special tokens that are never found in texts, and what stands around these."""
+    added = read_json(folder / "added_tokens.json")
+    later = sorted(added, key=lambda token: str(added[token]).zfill(12))
+    pipeline.add_tokens([token for token in later if pipeline.token_to_id(token) is None])
+    marks = dict.fromkeys(str(settings[key]) for key in NAMES if settings.get(key) is not None)
+    known = [mark for mark in marks if pipeline.token_to_id(mark) is not None]
+    pipeline.add_special_tokens(
+        [AddedToken(mark, special=True, normalized=False) for mark in known]
+    )
+    around(pipeline, settings)
+
+
+def around(pipeline: Tokenizer, settings: Settings) -> None:
+    """What this family puts before, between and after texts."""
+    first, last = (settings.get(key) for key in ("cls_token", "sep_token"))
+    if first is None or last is None:
+        return
+    begins, ends = pipeline.token_to_id(str(first)), pipeline.token_to_id(str(last))
+    if begins is None or ends is None:
+        return
+    if "trim_offsets" in settings:  # RoBERTa's: two marks between texts, and only one segment
+        pipeline.post_processor = processors.RobertaProcessing(
+            (str(last), ends),
+            (str(first), begins),
+            trim_offsets=bool(settings["trim_offsets"]),
+            add_prefix_space=bool(settings["add_prefix_space"]),
+        )
+        return
+    pipeline.post_processor = processors.TemplateProcessing(
+        single=f"{first}:0 $A:0 {last}:0",
+        pair=f"{first}:0 $A:0 {last}:0 $B:1 {last}:1",
+        special_tokens=[(str(first), begins), (str(last), ends)],
+    )
+
+
+def write(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None:
+    """Leave tokenizer.json and what `transformers` wants to know besides."""
+    pipeline = Tokenizer.from_str(tokeniser.json)
+    spelled = {**named_roles(tokeniser), **tokeniser.spelled}
+    if pipeline.post_processor is None:
+        edges = {"cls_token": "bos_token", "sep_token": "eos_token"} if family in FRAMED else {}
+        spelled |= {ours: spelled[from_] for ours, from_ in edges.items() if from_ in spelled}
+        around(pipeline, {**DEFAULTS[family], **spelled} if edges else {})
+    write_json(folder / "tokenizer.json", json.loads(pipeline.to_str()))
+    write_json(
+        folder / CONFIG,
+        {
+            # Any pipeline at all, as it stands in the file; a family's own class would put its own
+            # normaliser and its own splitting around the same vocabulary.
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": longest,
+            "model_input_names": list(INPUTS[family]),
+            "clean_up_tokenization_spaces": False,
+            **spelled,
+        },
+    )
+    write_json(folder / "special_tokens_map.json", spelled)
+
+
+def named_roles(tokeniser: Tokeniser) -> dict[str, str]:
+    """The special tokens a tokeniser has, by the names that `transformers` calls them."""
+    found = {}
+    for role, names in ROLES.items():
+        spelling = tokeniser.spelling(role)
+        if spelling is not None:
+            found[names[0]] = spelling
+    return found
+
+
+def spelled_by(folder: Path) -> dict[str, str]:
+    """The special tokens that a folder names."""
+    return {
+        **spelled_in(read_json(folder / CONFIG)),
+        **spelled_in(read_json(folder / "special_tokens_map.json")),
+    }
+
+
+def needed(folder: Path, name: str) -> Path:
+    """A file without which there is no tokeniser."""
+    if not (folder / name).exists():
+        raise UserError(
+            f"{folder}: has no tokenizer.json, and {name} is missing too; a tokeniser needs one of "
+            "them"
+        )
+    return folder / name
+
+
+def lines(path: Path) -> list[str]:
+    """The lines of a vocabulary, which end at line feeds and nowhere else."""
+    try:
+        text = path.read_text(encoding="utf-8")  # as Python does, \r\n is a line feed too
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UserError(f"{path}: cannot be read: {problem}") from None
+    return text.removesuffix("\n").split("\n")
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The object in a JSON file; nothing if there is no such file."""
+    if not path.exists():
+        return {}
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UserError(f"{path}: is no JSON: {problem}") from None
+    if not isinstance(held, dict):
+        raise UserError(f"{path}: should hold a JSON object, not a {type(held).__name__}")
+    return held
+
+
+def write_json(path: Path, values: Mapping[str, object]) -> None:
+    """Leave a JSON file, whole or not at all."""
+    with replacing(path) as file:
+        file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())
+
+
+NAMES = tuple(name for names in ROLES.values() for name in names)
+"""What `transformers` calls special tokens."""
+
+Maker = Callable[[Path, Settings], Tokenizer]
+
+MAKERS: dict[str, Maker] = {
+    "bert": word_pieces,
+    "distilbert": word_pieces,
+    "roberta": byte_pairs,
+    "gpt2": byte_pairs,
+    "openai-gpt": letter_pairs,
+}
+"""How each family makes a pipeline of its vocabulary."""
+
+BRACKETS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+    "do_lower_case": True,
+    "tokenize_chinese_chars": True,
+    "strip_accents": None,
+}
+
+END = "<|endoftext|>"
+
+DEFAULTS: dict[str, Settings] = {
+    "bert": BRACKETS,
+    "distilbert": BRACKETS,
+    "roberta": {
+        "bos_token": "<s>",
+        "eos_token": "</s>",
+        "sep_token": "</s>",
+        "cls_token": "<s>",
+        "unk_token": "<unk>",
+        "pad_token": "<pad>",
+        "mask_token": "<mask>",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+    },
+    "gpt2": {"unk_token": END, "bos_token": END, "eos_token": END, "add_prefix_space": False},
+    "openai-gpt": {"unk_token": "<unk>"},
+    "marian": {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"},
+}
+"""What holds where tokenizer_config.json says nothing."""
+
+FRAMED = ("bert", "distilbert", "roberta")
+"""Families whose texts stand between marks."""
+
+PLAIN = ("input_ids", "attention_mask")
+
+INPUTS: dict[str, tuple[str, ...]] = {
+    "bert": ("input_ids", "token_type_ids", "attention_mask"),
+    "distilbert": PLAIN,
+    "roberta": PLAIN,
+    "gpt2": PLAIN,
+    "openai-gpt": PLAIN,
+    "marian": PLAIN,
+}
+"""What each family's models are given by their tokenisers."""
