@@ -44,6 +44,7 @@ class Attended(Reader):
         special: Collection[int] = (),
         grouped: str | None = None,
         along: Collection[str] | None = None,
+        only: Callable[[Batch], Tensor] | None = None,
         stack: Stack | None = None,
     ) -> None:
         choose("site", site, sites_of(model))
@@ -55,6 +56,8 @@ class Attended(Reader):
         """What of a batch says which tokens share a sum of one: its sentences, say."""
         self.along = along
         """What of a batch has a value for each token; if not said, whatever has its shape."""
+        self.only = only
+        """Which tokens may be judged, `[B,T]`; all, if not said."""
         self.stack = stack
         """The layers of self-attention under the prediction, if it has any."""
 
@@ -68,7 +71,8 @@ class Attended(Reader):
         special = torch.zeros_like(batch[self.tokens], dtype=torch.bool)
         for each in self.special:
             special |= batch[self.tokens] == each
-        return self.real(batch) & ~special
+        judged = self.real(batch) & ~special
+        return judged if self.only is None else judged & self.only(batch)
 
     def groups(self, batch: Batch) -> Int[Tensor, "B T"]:
         """One group, or what the batch says."""
@@ -120,6 +124,11 @@ class Attended(Reader):
             logits = self.predict(batch)
         calls = tape[self.site]
         own = calls[0].weights if len(calls) == 1 else tape.join(self.site)  # [B,H,Q,K]
+        if own.shape[3] != self.judged(batch).shape[1]:
+            raise UserError(
+                f"site {self.site!r} looks at {own.shape[3]} things, and the text has "
+                f"{self.judged(batch).shape[1]} tokens: it cannot be judged token by token"
+            )
         heads = own.mean(1) if self.head is None else own[:, self.head]  # [B,Q,K]
         rows = self.rows(batch, torch.arange(own.shape[2], device=own.device), own.shape[2])
         if self.query is None:
