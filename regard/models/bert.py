@@ -26,7 +26,8 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.layers.hidden_words import HiddenWords, Pooler, WordsHead
-from regard.layers.text_encoder import Encoding, TextEncoder, begin_small, encoder_of
+from regard.layers.text_encoder import Encoding as Encoding
+from regard.layers.text_encoder import TextEncoder, begin_small, encoder_of
 
 
 @dataclass(frozen=True)

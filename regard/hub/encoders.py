@@ -1,0 +1,263 @@
+"""What BERT, RoBERTa and DistilBERT have in common: the heads, and how settings say which.
+
+A family is `Names`, where its tensors stand, and its own words for the settings of an encoder.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from torch import nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.hub.family import Ours, Plan
+from regard.hub.keys import Row, Table, layer
+from regard.hub.store import Settings
+from regard.models.bert import BERT, Encoding
+from regard.models.bert_classifier import BERTClassifier
+from regard.models.bert_reader import BERTReader
+from regard.models.bert_tagger import BERTTagger
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_python": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+}
+"""Our names of activations by theirs; the first of several is what we write."""
+
+OLD = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))
+"""How normalisations were called in the first files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Where a family has its tensors."""
+
+    prefix: str
+    encoder: Sequence[Row]
+    words: Sequence[Row]
+    """Of the words head, all but its output layer."""
+    words_bias: str
+    words_output: str
+    """The output layer, whose weight is the table of tokens where the two are tied."""
+    table: str
+    """The table of tokens."""
+    pooler: str | None = None
+    """The layer over the first state, in models that are not classifiers."""
+    next_sentence: str | None = None
+    classifier: tuple[str, str] = ("", "")
+    """The two layers of classifiers."""
+    tagger: str = "classifier"
+    reader: str = "qa_outputs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heads:
+    """What a config says of the layers on top."""
+
+    classifier_dropout: float
+    classifier_activation: Literal["tanh", "relu"] = "tanh"
+    tagger_dropout: float
+    reader_dropout: float = 0.0
+    words_activation: str | None = None
+
+
+def plan(
+    names: Names, settings: Settings, architecture: str, encoding: Encoding, heads: Heads
+) -> Plan:
+    """What an architecture with these settings is here."""
+    what = suffix(architecture)
+    if what in BERTS:
+        return bert_plan(names, settings, what, encoding, heads)
+    sizes, labels = {"vocabulary": settings.whole("vocab_size")}, settings.labels()
+    model: Config
+    if what == "ForQuestionAnswering":
+        if len(labels) != 2:
+            raise UserError(f"{settings.path}: a reader has 2 scores, not num_labels={len(labels)}")
+        kind, task, rows = "bert_reader", "answer", layer("output", names.reader)
+        model = BERTReader.Config(encoder=encoding, dropout=heads.reader_dropout)
+        labels = ()
+    elif what == "ForTokenClassification":
+        kind, task, rows = "bert_tagger", "tag", layer("output", names.tagger)
+        model = BERTTagger.Config(encoder=encoding, dropout=heads.tagger_dropout)
+    else:
+        settings.refuse_unless("problem_type", None, "single_label_classification")
+        first, last = names.classifier
+        kind, task = "bert_classifier", "classify"
+        rows = [*layer("pooler.dense", first), *layer("output", last)]
+        model = BERTClassifier.Config(
+            encoder=encoding,
+            activation=heads.classifier_activation,
+            dropout=heads.classifier_dropout,
+        )
+    if labels:
+        sizes["classes"] = len(labels)
+    table = Table(
+        [*names.encoder, *rows],
+        layers=encoding.layers,
+        prefix=names.prefix,
+        ignored=COUNTED,
+        old=OLD,
+    )
+    return Plan(kind=kind, task=task, model=model, sizes=sizes, table=table, labels=labels)
+
+
+def bert_plan(
+    names: Names, settings: Settings, what: str, encoding: Encoding, heads: Heads
+) -> Plan:
+    """The same for those without a task of their own: guessing words, and the encoder alone."""
+    words, follows = BERTS[what]
+    pooled = follows or (what == "Model" and names.pooler is not None)
+    tied = settings.truth("tie_word_embeddings", True)
+    rows = list(names.encoder)
+    twice: dict[str, str] = {}
+    if words:
+        rows += names.words
+        rows += [Row("words.bias", (names.words_bias,))] if tied else untied(names)
+        twice = {names.words_output + ".weight": names.table} if tied else {}
+        if tied and names.words_bias != names.words_output + ".bias":
+            twice[names.words_output + ".bias"] = names.words_bias
+    if pooled and names.pooler is not None:
+        rows += layer("pooler.dense", names.pooler)
+    if follows and names.next_sentence is not None:
+        rows += layer("next_sentence", names.next_sentence)
+    made = Plan(
+        kind="bert",
+        task="masked_lm",
+        model=BERT.Config(
+            encoder=encoding,
+            words=words,
+            words_activation=heads.words_activation if words else None,
+            tied=tied or not words,
+            pooled=pooled,
+            next_sentence=follows,
+        ),
+        sizes={"vocabulary": settings.whole("vocab_size")},
+        table=Table(
+            rows,
+            layers=encoding.layers,
+            prefix=names.prefix,
+            bare=what == "Model",
+            tied=twice,
+            ignored=COUNTED if tied else (*COUNTED, names.words_bias),
+            old=OLD,
+        ),
+    )
+    if what != "Model" or not pooled:
+        return made
+    bare = replace(names, pooler=None)  # some files of encoders alone were saved without it
+    return replace(made, otherwise=bert_plan(bare, settings, what, encoding, heads))
+
+
+def untied(names: Names) -> list[Row]:
+    """An output layer of its own, with the bias that counts then."""
+    return [
+        Row("words.output.weight", (names.words_output + ".weight",)),
+        Row("words.bias", (names.words_output + ".bias",)),
+    ]
+
+
+def suffix(architecture: str) -> str:
+    """The part of an architecture's name that says which heads it has.
+
+    >>> suffix("RobertaForMaskedLM"), suffix("BertModel")
+    ('ForMaskedLM', 'Model')
+    """
+    return next(each for each in (*BERTS, *TASKED.values()) if architecture.endswith(each))
+
+
+def kinds(name: str, *, follows: bool) -> dict[str, str]:
+    """Names in MODELS by the architectures of a family; some know what sentences follow."""
+    berts = [each for each, (_, asked) in BERTS.items() if follows or not asked]
+    tasked = {f"{name}{what}": kind for kind, what in TASKED.items()}
+    return {**{f"{name}{each}": "bert" for each in berts}, **tasked}
+
+
+def architecture(name: str, ours: Ours) -> str:
+    """The architecture of a family that has the heads of a model."""
+    model = ours.model
+    if not isinstance(model, BERT):
+        return f"{name}{TASKED[ours.kind]}"
+    heads = (model.config.words, model.config.next_sentence)
+    return name + next(what for what, has in BERTS.items() if has == heads)
+
+
+def encoding_of(model: nn.Module) -> Encoding:
+    """The settings of a model's encoder."""
+    if not isinstance(model, BERT | BERTClassifier | BERTTagger | BERTReader):
+        raise UserError(f"a {type(model).__name__} is no BERT, RoBERTa or DistilBERT")
+    return model.encoder.config
+
+
+def head_dropout(model: nn.Module) -> float | None:
+    """Dropout before the classes, where a model has classes."""
+    held = model.config if isinstance(model, BERTClassifier | BERTTagger | BERTReader) else None
+    return None if held is None else held.dropout
+
+
+def computes(model: nn.Module) -> dict[str, object]:
+    """What the settings of a model come to when it is used, with nothing left unsaid."""
+    encoding = encoding_of(model)
+    found: dict[str, object] = {
+        "width": encoding.width,
+        "heads": encoding.heads,
+        "layers": encoding.layers,
+        "hidden": encoding.hidden or 4 * encoding.width,
+        "activation": encoding.activation,
+        "context": encoding.context,
+        "segments": encoding.segments,
+        "uncounted": encoding.uncounted,
+        "norm": encoding.norm,
+        "norm_eps": encoding.norm_eps,
+    }
+    if isinstance(model, BERTClassifier):
+        found["classifier activation"] = model.config.activation
+    if isinstance(model, BERT):
+        c = model.config
+        found |= {"words": c.words, "pooled": c.pooled, "next_sentence": c.next_sentence}
+        if c.words:
+            found |= {"tied": c.tied}
+            found |= {"words_activation": c.words_activation or encoding.activation}
+    return found
+
+
+def labelled(labels: tuple[str, ...]) -> dict[str, object]:
+    """How a config names classes."""
+    if not labels:
+        return {}
+    return {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+    }
+
+
+def theirs_of(activation: str) -> str:
+    """Their name of one of our activations."""
+    return next(their for their, our in ACTIVATIONS.items() if our == activation)
+
+
+BERTS: dict[str, tuple[bool, bool]] = {
+    "ForMaskedLM": (True, False),
+    "ForPreTraining": (True, True),
+    "ForNextSentencePrediction": (False, True),
+    "Model": (False, False),
+}
+"""Architectures without a task of their own: do they guess words, do they say what follows?"""
+
+TASKED = {
+    "bert_classifier": "ForSequenceClassification",
+    "bert_tagger": "ForTokenClassification",
+    "bert_reader": "ForQuestionAnswering",
+}
+"""How architectures end that have one, by our name of the model."""
+
+COUNTED = ("*position_ids",)
+"""Tables that old files hold, though anyone can count."""

@@ -1,0 +1,79 @@
+"""Family: how the checkpoints of one kind of foreign model become ours, and ours become theirs.
+
+A family is two functions over settings: from a config.json to a `Plan`, which says what model of
+ours it is and where its tensors stand, and from a model of ours to a config.json. What is written
+is read again before it is kept, so that a family that cannot hold a model says so.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.hub.keys import Table
+from regard.hub.store import Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a foreign config means here."""
+
+    kind: str
+    """The model's name in MODELS."""
+    task: str
+    """What such a model is used for: a name in the table of tasks."""
+    model: Config
+    """Its settings."""
+    sizes: Mapping[str, int]
+    """What else it is built from: `vocabulary`, `classes`."""
+    table: Table
+    """Where its tensors stand."""
+    labels: tuple[str, ...] = ()
+    """Its classes by name."""
+    otherwise: "Plan | None" = None
+    """What it is if tensors are missing that some files do without: a pooler, say."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ours:
+    """A model of ours that is to be written."""
+
+    kind: str
+    model: nn.Module
+    sizes: Mapping[str, int]
+    labels: tuple[str, ...] = ()
+    specials: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of special tokens by role: pad, unk, bos, eos."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A kind of foreign model."""
+
+    name: str
+    """Its `model_type`."""
+    kinds: Mapping[str, str]
+    """Names in MODELS by the name of each architecture."""
+    ours: Callable[[Settings, str], Plan]
+    """From a config and the name of an architecture to what it means here."""
+    theirs: Callable[[Ours], dict[str, object]]
+    """From a model of ours to a config, `architectures` among it."""
+    computes: Callable[[nn.Module], Mapping[str, object]]
+    """What the settings of a model of ours come to when it is used, with nothing left unsaid: what
+    is read of a config that was written must come to the same."""
+    generation: Callable[[Ours], dict[str, object]] | None = None
+    """generation_config.json, for families that write text."""
+
+
+def architecture_of(settings: Settings, family: Family, given: str | None = None) -> str:
+    """The architecture that a config names, or the one that is wanted of it instead."""
+    named = settings.words("architectures")
+    name = given or (named[0] if named else next(iter(family.kinds)))
+    if name not in family.kinds:
+        raise UserError(
+            f"{settings.path}: the architecture {name!r} of {family.name} is not known here. "
+            f"Known: {', '.join(family.kinds)}"
+        )
+    return name

@@ -1,0 +1,273 @@
+"""Folders of other projects: config.json and the files of weights, read and written.
+
+Weights are safetensors, whole or in shards with an index; or pytorch_model.bin, read by torch
+without running anything that stands in it. Whatever is torn, missing or not what it says it is is a
+UserError of one line.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from regard.core.atomic import replacing
+from regard.core.errors import UserError
+
+CONFIG = "config.json"
+WHOLE = ("model.safetensors", "pytorch_model.bin")
+"""Files that hold all weights; the first that is there is read."""
+INDEX = ".index.json"
+"""How the file ends that says which shard holds which tensor."""
+SHARD_BYTES = 5 * 2**30
+"""Of weights in one file, unless the caller says otherwise."""
+LARGEST = 2**31
+"""Of any size in a config: what is larger is a mistake or an attack."""
+MOST_LAYERS = 4096
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The values of a config.json, each asked for by name and kind."""
+
+    path: Path
+    values: Mapping[str, object]
+
+    def has(self, name: str) -> bool:
+        """Is it there, and not null?"""
+        return self.values.get(name) is not None
+
+    def whole(self, name: str, otherwise: int | None = None, most: int = LARGEST) -> int:
+        """A whole number from 0 to `most`."""
+        found = self._given(name, otherwise)
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+            raise self._wrong(name, found, f"a whole number from 0 to {most}")
+        return found
+
+    def number(self, name: str, otherwise: float | None = None) -> float:
+        """Any number that is finite and not negative."""
+        found = self._given(name, otherwise)
+        if isinstance(found, bool) or not isinstance(found, int | float):
+            raise self._wrong(name, found, "a number")
+        if not 0 <= found < float("inf"):
+            raise self._wrong(name, found, "a number of at least 0")
+        return float(found)
+
+    def truth(self, name: str, otherwise: bool | None = None) -> bool:
+        """True or false."""
+        found = self._given(name, otherwise)
+        if not isinstance(found, bool):
+            raise self._wrong(name, found, "true or false")
+        return found
+
+    def word(self, name: str, otherwise: str | None = None) -> str:
+        """A text."""
+        found = self._given(name, otherwise)
+        if not isinstance(found, str):
+            raise self._wrong(name, found, "a text")
+        return found
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Some texts; none if nothing is said."""
+        found = self.values.get(name) or []
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise self._wrong(name, found, "a list of texts")
+        return tuple(str(each) for each in found)
+
+    def labels(self) -> tuple[str, ...]:
+        """The classes of `id2label` in their order; `LABEL_0` and so on if there are none."""
+        found = self.values.get("id2label")
+        if found is None:
+            count = self.whole("num_labels", 2, most=2**20)
+            return tuple(f"LABEL_{number}" for number in range(count))
+        if not isinstance(found, dict) or set(found) != {str(each) for each in range(len(found))}:
+            raise self._wrong("id2label", found, "classes by their numbers from 0")
+        return tuple(str(found[str(number)]) for number in range(len(found)))
+
+    def refuse_unless(self, name: str, *allowed: object) -> None:
+        """Refuse a setting that changes the model in a way that is not known here.
+
+        The first that is allowed is what it means to say nothing.
+        """
+        found = self.values.get(name, allowed[0])
+        if found not in allowed:
+            known = " or ".join(json.dumps(each) for each in allowed)
+            raise UserError(
+                f"{self.path}: {name}={json.dumps(found)} is not known here, only {known}"
+            )
+
+    def _given(self, name: str, otherwise: object) -> object:
+        found = self.values.get(name)
+        if found is None and otherwise is None:
+            raise UserError(f"{self.path}: {name} is missing")
+        return otherwise if found is None else found
+
+    def _wrong(self, name: str, found: object, wanted: str) -> UserError:
+        shown = json.dumps(found, default=str)
+        shown = shown if len(shown) < 60 else shown[:56] + " ..."
+        return UserError(f"{self.path}: {name}={shown} must be {wanted}")
+
+
+def read_settings(folder: Path) -> Settings:
+    """config.json of a folder."""
+    if not folder.is_dir():
+        raise UserError(f"{folder}: there is no such folder")
+    path = folder / CONFIG
+    if not path.exists():
+        raise UserError(f"{folder}: this is no checkpoint folder (it has no {CONFIG})")
+    return Settings(path, read_json(path))
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The object in a JSON file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UserError(f"{path}: is no JSON that can be read: {one_line(problem)}") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: is no JSON object")
+    return found
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder by their names there."""
+    for name in WHOLE:
+        if (folder / name).exists():
+            return read_file(folder / name)
+        index = folder / f"{name}{INDEX}"
+        if index.exists():
+            return read_shards(index)
+    other = sorted(each.name for each in folder.iterdir() if each.suffix in OTHERS)
+    hint = f"; {', '.join(other)} cannot be read here" if other else ""
+    raise UserError(f"{folder}: there are no weights: neither {' nor '.join(WHOLE)}{hint}")
+
+
+OTHERS = {".h5", ".msgpack", ".ot", ".pt", ".ckpt", ".onnx", ".gguf"}
+"""How files of weights end that are of other programs."""
+
+
+def read_shards(index: Path) -> dict[str, Tensor]:
+    """The tensors of all shards that an index names."""
+    held = read_json(index).get("weight_map")
+    if not isinstance(held, dict) or not held:
+        raise UserError(f"{index}: has no weight_map")
+    found: dict[str, Tensor] = {}
+    for name in sorted({str(each) for each in held.values()}):
+        if Path(name).name != name:
+            raise UserError(f"{index}: names the file {name!r}, which is not in this folder")
+        path = index.with_name(name)
+        if not path.exists():
+            raise UserError(f"{path}: this shard is missing; {index.name} names it")
+        found |= read_file(path)
+    absent = [name for name in held if name not in found]
+    if absent:
+        raise UserError(f"{index}: no shard holds {named(absent)}")
+    return found
+
+
+def read_file(path: Path) -> dict[str, Tensor]:
+    """The tensors of one file."""
+    with told(path):
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        # Nothing but tensors and plain containers is built: whatever would run code is refused.
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: holds a {type(found).__name__}, not tensors by name")
+    for name, each in found.items():
+        if not isinstance(name, str) or not isinstance(each, Tensor):
+            raise UserError(f"{path}: {name!r} is a {type(each).__name__}, not a tensor")
+        if each.layout != torch.strided or each.is_quantized:
+            raise UserError(f"{path}: {name} is no plain tensor; save the model without packing")
+    return found
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """What goes wrong in reading a file, in one line that names it.
+
+    Files that are not what they seem make the libraries raise errors of a dozen kinds.
+    """
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except SafetensorError as problem:
+        raise UserError(
+            f"{path}: is not a whole safetensors file ({one_line(problem)}); get it once more"
+        ) from None
+    except Exception as problem:
+        raise UserError(
+            f"{path}: cannot be read as weights alone, and nothing of it was run "
+            f"({one_line(problem)})"
+        ) from None
+
+
+def write_folder(
+    folder: Path,
+    files: Mapping[str, Mapping[str, object]],
+    tensors: Mapping[str, Tensor],
+    *,
+    shard_bytes: int = SHARD_BYTES,
+) -> list[Path]:
+    """Write JSON files and weights, in shards with an index where they are more than one holds.
+
+    Weights come first and config.json last: a folder that has one is whole.
+    """
+    groups = shards(tensors, shard_bytes)
+    stem, ending = WHOLE[0].split(".")
+    names = [
+        WHOLE[0] if len(groups) == 1 else f"{stem}-{n:05}-of-{len(groups):05}.{ending}"
+        for n in range(1, len(groups) + 1)
+    ]
+    for name, group in zip(names, groups, strict=True):
+        with replacing(folder / name) as file:
+            file.write(save(group, metadata={"format": "pt"}))
+    every = dict(files)
+    if len(groups) > 1:
+        total = sum(each.nbytes for each in tensors.values())
+        places = {key: name for name, group in zip(names, groups, strict=True) for key in group}
+        index: dict[str, object] = {"metadata": {"total_size": total}, "weight_map": places}
+        every = {f"{WHOLE[0]}{INDEX}": index, **every}
+    for name in sorted(every, key=lambda each: each == CONFIG):
+        with replacing(folder / name) as file:
+            file.write((json.dumps(every[name], indent=2, ensure_ascii=False) + "\n").encode())
+    return [folder / name for name in (*names, *every)]
+
+
+def shards(tensors: Mapping[str, Tensor], most: int) -> list[dict[str, Tensor]]:
+    """Tensors in groups of at most so many bytes; one that is larger has a group of its own.
+
+    >>> [list(group) for group in shards({"a": torch.ones(2), "b": torch.ones(1)}, 8)]
+    [['a'], ['b']]
+    """
+    groups: list[dict[str, Tensor]] = [{}]
+    held = 0
+    for name, each in tensors.items():
+        if groups[-1] and held + each.nbytes > most:
+            groups.append({})
+            held = 0
+        groups[-1][name] = each.contiguous()
+        held += each.nbytes
+    return groups
+
+
+def one_line(problem: object, longest: int = 200) -> str:
+    """The first line of an error that may be pages long."""
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
+    return lines[0][:longest]
+
+
+def named(names: Sequence[str], shown: int = 3) -> str:
+    """The first few of some names.
+
+    >>> named(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
