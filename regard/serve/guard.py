@@ -241,15 +241,38 @@ class Answer:
         if self.status is not None:
             log.warning("an answer was cut off: %s", refused.message)
             return  # the server closes the connection, as the answer is not whole
-        body = json.dumps(refused.body()).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
-        headers += [(name.encode(), value.encode()) for name, value in refused.headers().items()]
-        headers.append((b"content-length", str(len(body)).encode()))
-        if refused.status == HTTPStatus.UNAUTHORIZED:
-            headers.append((b"www-authenticate", b'Bearer realm="regard"'))
-            headers.append((b"www-authenticate", b'Basic realm="regard", charset="UTF-8"'))
+        headers, body = spelled(refused)
         await self({"type": "http.response.start", "status": refused.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
+
+
+def spelled(refused: Refused) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body of a refusal."""
+    body = json.dumps(refused.body()).encode()
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    headers += [(name.encode(), value.encode()) for name, value in refused.headers().items()]
+    headers.append((b"content-length", str(len(body)).encode()))
+    if refused.status == HTTPStatus.UNAUTHORIZED:
+        headers.append((b"www-authenticate", b'Bearer realm="regard"'))
+        headers.append((b"www-authenticate", b'Basic realm="regard", charset="UTF-8"'))
+    return headers, body
+
+
+def turning_away(check_room: Callable[[], None], metrics: Metrics) -> Callable[[], bytes | None]:
+    """What says to whoever comes with work, as long as there is room for none, that it is so."""
+
+    def refusal() -> bytes | None:
+        try:
+            check_room()
+        except Refused as refused:
+            metrics.answered("other", refused.status, 0.0)
+            headers, body = spelled(refused)
+            first = f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}".encode()
+            lines = [first, *(b": ".join(header) for header in (*headers, *HEADERS)), b"", body]
+            return b"\r\n".join(lines)
+        return None
+
+    return refusal
 
 
 def too_large(most: int) -> Refused:

@@ -2,9 +2,12 @@
 
 uvicorn itself closes only what is idle after an answer. A client that sends its headers, or its
 body, a byte at a time would hold its connection for ever; many of them would hold all there are.
+And when there is no room for more work, whoever comes with some is turned away here, before its
+request is read: under a flood, reading is what costs.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -19,7 +22,10 @@ class Watched(H11Protocol):
     """A connection that has so long for headers, and then so long for the body."""
 
     limits = Limits()
+    turned_away: Callable[[], bytes | None] = staticmethod(lambda: None)
+    """The bytes that answer a request for work when there is no room for any."""
 
+    _new = True
     _timer: asyncio.TimerHandle | None = None
     _awaits: type[h11.IDLE] | type[h11.SEND_BODY] | None = None
 
@@ -30,6 +36,12 @@ class Watched(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes came; what is awaited now?"""
+        if self._new and data.startswith(b"POST ") and (refusal := self.turned_away()):
+            self._unwatch()
+            self.transport.write(refusal)
+            self.transport.close()
+            return
+        self._new = False
         super().data_received(data)
         self._watch()
 
@@ -69,6 +81,7 @@ class Watched(H11Protocol):
             self.transport.abort()
 
 
-def watched(limits: Limits) -> type[Watched]:
+def watched(limits: Limits, turned_away: Callable[[], bytes | None]) -> type[Watched]:
     """The protocol with these limits; uvicorn makes one of it for each connection."""
-    return type("Watched", (Watched,), {"limits": limits})
+    own = {"limits": limits, "turned_away": staticmethod(turned_away)}
+    return type("Watched", (Watched,), own)

@@ -15,7 +15,7 @@ import uvicorn
 
 from regard.core.errors import UserError
 from regard.serve.engine import Engine
-from regard.serve.guard import Doors
+from regard.serve.guard import Doors, turning_away
 from regard.serve.http import application
 from regard.serve.limits import Limits, check_address
 from regard.serve.metrics import Metrics
@@ -112,7 +112,7 @@ def server(
         app,
         host=host,
         port=port,
-        http=watched(limits),
+        http=watched(limits, turning_away(engine.check_room, metrics)),
         ws="none",
         loop="asyncio",
         lifespan="on",
