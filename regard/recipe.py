@@ -73,6 +73,11 @@ class Recipe:
         given = getattr(self.model, "source", None)
         return None if given is None else str(given)
 
+    @property
+    def reads_as_source(self) -> bool:
+        """Are the data in the tokeniser of that run?"""
+        return getattr(self.data, "tokeniser", None) == "source"
+
     def to_toml(self) -> str:
         """Every value written out, also those that were not given."""
         tables: dict[str, object] = {"task": self.task, "about": written(self.about)}

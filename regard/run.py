@@ -187,7 +187,7 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
         )
     with joined(pick_device(device)) as world:
         source = None if recipe.source is None else source_run(recipe.source, device)
-        known = source is not None and source.recipe.task == recipe.task
+        known = source is not None and (source.recipe.task == recipe.task or recipe.reads_as_source)
         if not world.leads:
             world.wait()  # for what the first process writes, the tokenised text included
         saved = folder if not world.leads else source.folder if source and known else None

@@ -125,7 +125,7 @@ class BucketBatches(WholeBatches):
         self._buckets = torch.searchsorted(torch.tensor(widths), self._lengths)
         ordered = [widths[bucket] for bucket in self._buckets.sort().values.tolist()]
         self._cuts = _cuts(ordered, batch, tokens_per_batch)
-        self._gather = gather
+        self.gather = gather
         self._even = batch is not None
         self._seed = seed
         self._multiple = 1
@@ -152,7 +152,7 @@ class BucketBatches(WholeBatches):
         """The sentences of a batch as tensors."""
         numbers = self.numbers(epoch, index)
         lacking = -len(numbers) % self._multiple
-        return self._gather(torch.cat([numbers, torch.full((lacking,), NOBODY)]))
+        return self.gather(torch.cat([numbers, torch.full((lacking,), NOBODY)]))
 
     def waste(self, epoch: int) -> float:
         """How much of the batches of an epoch is padding, from 0 to 1."""

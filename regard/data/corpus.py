@@ -302,7 +302,7 @@ class _Build:
         """The part of the text in blocks, and the number that follows every text of a block."""
         pieces = self._pieces(watch, digests)
         for source, run in groupby(pieces, key=lambda piece: piece[0]):
-            plain = source.form == "plain" or self._tokeniser.ends_lines
+            plain = source.runs_on or self._tokeniser.ends_lines
             end = None if plain else self._tokeniser.eos
             texts: list[str] = []
             held = 0

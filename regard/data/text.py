@@ -320,6 +320,11 @@ class Source:
         worded = (self.words, self.lowercase)
         return plain if worded == ("blank", False) else (*plain, *worded)
 
+    @property
+    def runs_on(self) -> bool:
+        """Are its records lines of one text, rather than texts that each end for themselves?"""
+        return self.form == "plain"
+
     def records(self, watch: Watch | None = None) -> Iterator[Record]:
         """The text of every record, with its line."""
         worded = WORDINGS[self.words]

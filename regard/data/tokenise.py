@@ -53,7 +53,7 @@ from regard.data.pipeline import (
 )
 from regard.data.roles import ROLES, SPELLINGS, beside, spelled_beside
 from regard.data.text import missing
-from regard.data.wordpiece import learnt_pieces
+from regard.data.wordpiece import continuing, learnt_pieces, word_by_word
 
 BPE_VOCABULARY = 8192
 """How many byte pairs or word pieces are learnt unless the caller says otherwise."""
@@ -104,10 +104,11 @@ class Tokeniser:
         """How many numbers there are: the size of an embedding."""
         self.spelled: dict[str, str] = dict(spelled or {})
         """Special tokens that a file names, as `transformers` calls them: `pad_token`."""
-        self._rules = None
+        self.rules: Charsmap | None = None
+        """How texts are cleaned first, if it cuts as SentencePiece does."""
         if UNSEEN in self._numbers:
             with guarded(name):
-                self._rules = Charsmap.of(self.json)
+                self.rules = Charsmap.of(self.json)
                 pipeline.normalizer = None  # the same done exactly
 
     def spelling(self, role: str) -> str | None:
@@ -159,14 +160,7 @@ class Tokeniser:
     @cached_property
     def continues(self) -> Bool[Tensor, "V"]:
         """Which tokens go on within a word, after one that is no mark."""
-        found = torch.zeros(self.vocabulary, dtype=torch.bool)
-        model = json.loads(self.json)["model"]
-        for token, number in self._numbers.items():
-            if model["type"] == "WordPiece":
-                found[number] = token.startswith(str(model["continuing_subword_prefix"]))
-            else:
-                found[number] = model["type"] == "BPE" and not token.startswith(BYTES[ord(" ")])
-        return found
+        return continuing(self.json, self._numbers, self.vocabulary)
 
     @cached_property
     def frame(self) -> Frame | None:
@@ -213,6 +207,10 @@ class Tokeniser:
         make = QUICK.get(self.kind or "")
         return None if make is None else make(self._numbers)
 
+    @cached_property
+    def _by_word(self) -> Callable[[str], list[int]] | None:
+        return word_by_word(self._pipeline, self.json)
+
     def decode(self, ids: Sequence[int] | Int[Tensor, "T"]) -> str:
         """The text of some numbers: unknown words and characters are shown, other marks are not."""
         numbers = [int(number) for number in ids]
@@ -226,11 +224,15 @@ class Tokeniser:
             text: str = self._pipeline.decode(numbers, skip_special_tokens=True)
         return text
 
+    def token(self, number: int) -> str:
+        """How the vocabulary itself writes a number."""
+        return self._pipeline.id_to_token(number) or ""
+
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends, in characters."""
         _writable(text)
         with guarded(self._name):
-            clean = None if self._rules is None else self._clean(self._rules, text)
+            clean = None if self.rules is None else self._clean(self.rules, text)
             spans: list[tuple[int, int]] = self._pipeline.encode(
                 text if clean is None else clean.text, add_special_tokens=False
             ).offsets
@@ -243,13 +245,26 @@ class Tokeniser:
             return self._rows(texts)
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
-        rules = self._rules
-        texts = texts if rules is None else [self._clean(rules, text).text for text in texts]
-        encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
-        if rules is None:
+        if self._by_word is not None:
+            return [self._by_word(text) for text in texts]
+        if self.rules is None:
+            encoded = self._pipeline.encode_batch_fast(list(texts), add_special_tokens=False)
             return [each.ids for each in encoded]
+        clean = [self._clean(self.rules, text).text for text in texts]
+        encoded = self._pipeline.encode_batch(clean, add_special_tokens=False)
         unknown, last = self.unk, self.vocabulary
-        return [[n if n < last else unknown for n in each.ids] for each in encoded]
+        return [
+            [
+                n if n < last and n != unknown else self._other(text[slice(*span)], unknown)
+                for n, span in zip(each.ids, each.offsets, strict=True)
+            ]
+            for text, each in zip(clean, encoded, strict=True)
+        ]
+
+    def _other(self, piece: str, unknown: int) -> int:
+        """What one language cannot cut, or has no number for, may be a token of the other."""
+        found = self._numbers.get(UNSEEN + piece, unknown)
+        return unknown if found >= self.vocabulary or self.special[found] else found
 
     def _clean(self, rules: Charsmap, text: str) -> Cleaned:
         return rules.cleaned(text.replace(UNSEEN, "\ufffd"))

@@ -3,6 +3,7 @@
 from regard.tasks.bidirectional_lm import BidirectionalLM
 from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
+from regard.tasks.masked_lm import MaskedLM
 from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
@@ -11,6 +12,7 @@ from regard.tasks.word_vectors import WordVectors
 TASKS: dict[str, type[OpenTask]] = {
     "language_model": LanguageModelling,
     "bidirectional_lm": BidirectionalLM,
+    "masked_lm": MaskedLM,
     "translate": Translation,
     "word_vectors": WordVectors,
     "classify": Classification,

@@ -295,3 +295,27 @@ def test_a_line_of_a_million_characters_is_tokenised(kind: str) -> None:
     assert len(ids) == {"word": 1, "char": 1_000_000, "byte": 1_000_000}.get(kind, len(ids))
     if kind in LOSSLESS:
         assert tokeniser.decode(ids) == "ab" * 500_000
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "wordpiece_cased"])
+@given(text=TEXT | NEAR)
+@example(text="a\x0bb the\x1ccat\u2028mat\x85 \u0301e 語the")
+def test_pieces_word_by_word_are_those_of_the_library(kind: str, text: str) -> None:
+    library = Tokenizer.from_str(TRAINED[kind].json)
+    library.encode_special_tokens = True
+    assert TRAINED[kind].rows([text]) == [library.encode(text, add_special_tokens=False).ids]
+
+
+def test_word_pieces_hold_every_letter_and_keep_to_their_limit() -> None:
+    assert train("wordpiece", LINES, vocabulary=60).vocabulary == 60
+    assert train("wordpiece", ["Ä"]).encode("a") != [TRAINED["wordpiece"].unk]
+    assert train("wordpiece_cased", ["Ä"]).encode("ä") == [TRAINED["wordpiece"].unk]
+    with pytest.raises(UserError, match="vocabulary=7 is too small for the letters"):
+        train("wordpiece", LINES, vocabulary=7)
+
+
+def test_word_pieces_are_framed_as_bert_frames_them() -> None:
+    frame = TRAINED["wordpiece"].frame
+    assert frame is not None
+    assert (frame.before, frame.between, frame.after, frame.parts) == ((2,), (3,), (3,), (0, 1))
+    assert all(TRAINED[kind].frame is None for kind in ("word", "char", "byte", "bpe"))

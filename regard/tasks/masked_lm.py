@@ -1,0 +1,355 @@
+"""Masked language modelling: guess words that are hidden, and whether a passage follows another.
+
+Documents come from files (data/documents.py), batches from data/pretraining.py. A model is a module
+from a batch to a value with `words`, what it says of the word at each place, and `next_sentence`,
+scores `[B,2]` of: the second part follows the first, it does not; or None if it has no such head.
+The loss is BERT's: the mean over hidden words plus the mean over pairs (Devlin et al. 2019).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.core.mode import evaluating
+from regard.core.protocols import Batch, Carry, Loss
+from regard.data import IGNORE, Tokeniser, padded, train
+from regard.data import load as load_tokeniser
+from regard.data.batch import shuffled
+from regard.data.documents import Documents, TokenisedDocuments, documents_in, sources_at
+from regard.data.frame import Frame
+from regard.data.masking import Masking
+from regard.data.numbered import PADDED
+from regard.data.pipeline import MASK
+from regard.data.pretraining import Passages, PretrainingBatches
+from regard.data.text import lines
+from regard.tasks.task import Answer, OpenTask, Split, found
+
+BEST = 5
+"""How many words are named for a hidden one."""
+
+
+def _several(given: object) -> object:
+    """Files as a tuple, also if it is only one."""
+    return (
+        (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list) else given
+    )
+
+
+Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
+
+
+class DocumentTexts(Config):
+    """The `[data]` table of a recipe: which documents, how numbered, what is hidden."""
+
+    train: Files
+    """The documents to learn from: files, archives or folders in the data folder."""
+    validation: Files | float = 0.02
+    """Others, or the share of the documents to keep for it."""
+    test: Files | None = None
+    field: str | int | None = None
+    """The column of TSV or the field of JSONL files that holds a document."""
+    apart: Literal["blank", "line", "file", "archive"] | None = None
+    """What sets documents apart; without it, what the names tell."""
+    sentences: Literal["lines", "marks"] = "lines"
+    """Sentences are lines, or end at . ! ? too."""
+    origin: str = ""
+    """Where a user gets these files; said when they are missing."""
+    tokeniser: Literal["wordpiece", "wordpiece_cased", "source"] = "wordpiece"
+    """Learnt from the documents; or that of the run the model begins with."""
+    vocabulary: PositiveInt | None = None
+    """The most tokens there may be."""
+    min_frequency: PositiveInt = 1
+    window: PositiveInt = 128
+    """The most tokens of an input, marks included."""
+    next_sentence: bool = True
+    """Inputs have two parts, of which the second may be from another document."""
+    short: float = Field(0.1, ge=0, lt=1)
+    """How many inputs aim at fewer tokens."""
+    share: float = Field(0.15, gt=0, lt=1)
+    """How many tokens are chosen to be guessed."""
+    masked: float = Field(0.8, ge=0, le=1)
+    """How many of those become [MASK]."""
+    swapped: float = Field(0.1, ge=0, lt=1)
+    """How many of those become another token."""
+    whole_words: bool = False
+    """Choose words instead of pieces."""
+    copies: PositiveInt | None = None
+    """After so many epochs inputs and what is hidden come again (static masking); None draws them
+    anew each time."""
+    batch: PositiveInt = 32
+    evaluate_batch: PositiveInt = 32
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _agree(self) -> "DocumentTexts":
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise UserError(
+                f"validation={self.validation} must be files, or a share between 0 and 1"
+            )
+        if self.masked + self.swapped > 1 + 1e-9:
+            raise UserError(
+                f"masked={self.masked} and swapped={self.swapped} are shares of the chosen tokens: "
+                "together at most 1"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class MaskedLM(OpenTask):
+    """-log p of hidden words and of whether a passage follows; items are hidden words."""
+
+    Data = DocumentTexts
+    usage = "echo 'What a [MASK] film.' | regard predict {run}"
+
+    data: DocumentTexts
+    folder: Path
+    """Where the files of the data are."""
+    tokeniser: Tokeniser
+
+    @classmethod
+    def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "MaskedLM":
+        """The task on these documents; its tokeniser is trained now if there is none yet."""
+        assert isinstance(data, DocumentTexts)
+        if saved is not None:
+            return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
+        if data.tokeniser == "source":
+            raise UserError('tokeniser = "source" is that of a run to begin with: set model.source')
+        texts = (
+            record.text
+            for source in sources_of(data, folder, data.train)
+            for record in source.records()
+        )
+        return cls(data, folder, train(data.tokeniser, texts, data.vocabulary, data.min_frequency))
+
+    def save(self, folder: Path) -> None:
+        """Leave the tokeniser."""
+        self.tokeniser.save(folder / "tokenizer.json")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The vocabulary."""
+        return {"vocabulary": self.tokeniser.vocabulary}
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Documents to test on are not always there."""
+        return ("train", "validation", *(("test",) if self.data.test is not None else ()))
+
+    @property
+    def reads(self) -> Tokeniser:
+        """The tokens of its documents."""
+        return self.tokeniser
+
+    @property
+    def frame(self) -> Frame:
+        """What stands around inputs."""
+        if self.tokeniser.frame is None:
+            raise UserError(
+                "the tokeniser of this run puts no marks around a text, so it is none of a masked "
+                'language model; take tokeniser = "wordpiece"'
+            )
+        return self.tokeniser.frame
+
+    @cached_property
+    def _trained_on(self) -> TokenisedDocuments:
+        return documents_in(
+            list(sources_of(self.data, self.folder, self.data.train)), self.tokeniser
+        )
+
+    def documents(self, split: Split) -> TokenisedDocuments:
+        """The documents of a split; a share of the training documents is drawn by the seed."""
+        data = self.data
+        if split == "test" and data.test is None:
+            raise UserError("this recipe has no test documents; set data.test")
+        named = {"train": data.train, "validation": data.validation, "test": data.test}[split]
+        if split != "train" and isinstance(named, tuple):
+            return documents_in(list(sources_of(data, self.folder, named)), self.tokeniser)
+        if not isinstance(data.validation, float):
+            return self._trained_on
+        every = self._trained_on
+        order = shuffled(len(every), data.seed, 0)
+        kept = max(1, round(data.validation * len(every)))
+        if len(every) - kept < 1:
+            raise UserError(f"{data.train[0]}: too few documents to keep some for validation")
+        chosen = order[:kept] if split == "validation" else order[kept:]
+        return every.only(chosen.sort().values)
+
+    def passages(self, split: Split) -> Passages:
+        """How the documents of a split become inputs."""
+        data, tokeniser = self.data, self.tokeniser
+        return Passages(
+            documents=self.documents(split),
+            frame=self.frame,
+            pad=tokeniser.pad,
+            masking=Masking(
+                mask=tokeniser.mask,
+                special=tokeniser.special,
+                continues=tokeniser.continues if data.whole_words else None,
+                share=data.share,
+                masked=data.masked,
+                swapped=data.swapped,
+            ),
+            window=data.window,
+            next_sentence=data.next_sentence,
+            short=data.short,
+            seed=data.seed,
+        )
+
+    @cached_property
+    def _batches(self) -> PretrainingBatches:
+        return PretrainingBatches(self.passages("train"), self.data.batch, self.data.copies)
+
+    def batches(self) -> PretrainingBatches:
+        """The training batches."""
+        return self._batches
+
+    def evaluation(self, split: Split) -> PretrainingBatches:
+        """The batches that measure: every input of the first epoch once."""
+        return PretrainingBatches(self.passages(split), self.data.evaluate_batch)
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """The mean over hidden words and that over pairs, times the number of hidden words."""
+        said, targets = model(batch), batch["targets"]
+        where = targets != IGNORE
+        items = int(where.sum())
+        apart = batch["apart"]
+        pairs = int((apart != IGNORE).sum()) if self.data.next_sentence else 0
+        scores: Tensor | None = said.next_sentence if pairs else None
+        beside = right = torch.zeros((), device=targets.device)
+        if scores is not None:
+            beside = F.cross_entropy(scores, apart, ignore_index=IGNORE, reduction="sum") / pairs
+            right = (scores.argmax(1) == apart).sum()
+        if model.training:
+            total = said.words.surprise(targets)
+            counts = {"words": float(total)}
+            if scores is not None:
+                counts["next_accuracy"] = float(right) / pairs * items
+            return Loss(total=total + beside * items, items=items, counts=counts)
+        logits = said.words.only(where).logits()[0]  # [N,V]
+        total = F.cross_entropy(logits, targets[where], reduction="sum")
+        guessed = (logits.argmax(1) == targets[where]).sum()
+        counts = {"words": float(total), "guessed": float(guessed)}
+        if scores is not None:
+            counts |= {"pairs": float(pairs), "right": float(right)}
+        return Loss(total=total + beside * items, items=items, counts=counts)
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """Of hidden words the mean loss, its exponential and how many were guessed; of pairs too.
+
+        The share of right pairs is over pairs, not over words, which a batch has more or fewer of.
+        """
+        figures = {
+            "loss": totals["loss"],
+            "masked_loss": totals["words"],
+            "perplexity": exp(min(totals["words"], 700.0)),
+            "masked_accuracy": totals["guessed"],
+        }
+        if totals.get("pairs"):
+            figures["next_accuracy"] = totals["right"] / totals["pairs"]
+        return figures
+
+    def inputs(self, path: str) -> list[tuple[str, ...]]:
+        """The texts of a file, one a line."""
+        return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
+
+    def parted(self, line: str, where: str) -> tuple[str, ...]:
+        """A text that has words to guess, or two apart by a tab."""
+        if MASK not in line:
+            raise UserError(f"{where}: there is nothing to guess; write {MASK} for a hidden word")
+        return tuple(line.split("\t", 1))
+
+    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
+        """The words behind the masks of each line."""
+        numbered = enumerate(lines, start=1)
+        return self.answers(model, [self.parted(each, f"line {n}") for n, each in numbered])
+
+    def framed(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+        """A text with marks around it, and the part of each token."""
+        held = []
+        for text in texts:
+            rows = self.tokeniser.rows(text.split(MASK))
+            joined = list(rows[0])
+            for row in rows[1:]:
+                joined += [self.tokeniser.mask, *row]
+            held.append(joined)
+        tokens, parts = self.frame.around(held)
+        if len(tokens) > self.data.window:
+            raise UserError(
+                f"a text of {len(tokens)} tokens, marks included; this model was trained on "
+                f"{self.data.window} at most"
+            )
+        return tokens, parts
+
+    def batch_of(self, texts: Sequence[Sequence[str]]) -> Batch:
+        """Texts as a batch, with nothing hidden that was not."""
+        framed = [self.framed(each) for each in texts]
+        return {
+            "tokens": padded([tokens for tokens, _ in framed], self.tokeniser.pad),
+            "lengths": torch.tensor([len(tokens) for tokens, _ in framed]),
+            "parts": padded([parts for _, parts in framed], PADDED),
+        }
+
+    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
+        """The likeliest words behind each mask."""
+        device, answers = next(model.parameters()).device, []
+        for first in range(0, len(texts), self.data.evaluate_batch):
+            some = texts[first : first + self.data.evaluate_batch]
+            batch = {name: each.to(device) for name, each in self.batch_of(some).items()}
+            where = batch["tokens"] == self.tokeniser.mask
+            with evaluating(model), torch.no_grad():
+                likely = model(batch).words.only(where).logits()[0].softmax(1)  # [N,V]
+            best = iter([self._named(row) for row in likely.cpu()])
+            for text, hidden in zip(some, where.sum(1).tolist(), strict=True):
+                answers.append(_answer(text, [next(best) for _ in range(hidden)]))
+        return answers
+
+    def _named(self, likely: Tensor) -> list[tuple[str, float]]:
+        """The likeliest tokens that are no marks, and how likely they are."""
+        words = torch.where(self.tokeniser.special, 0.0, likely)
+        top = words.topk(min(BEST, len(words)))
+        named = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return [(self.tokeniser.decode([number]), round(p, 6)) for number, p in named]
+
+    def shown(self, texts: Sequence[str]) -> tuple[Batch, list[str]]:
+        """One text as a batch, and the text of each of its tokens."""
+        batch = self.batch_of([texts])
+        return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
+
+    def notes(self) -> list[str]:
+        """What was learnt from, and how much padding the training batches hold."""
+        documents = self.documents("train")
+        return [
+            f"{len(documents):,} documents of {int(documents.begins[-1]):,} tokens",
+            f"padding of training batches: {self.batches().waste(0):.1%}",
+        ]
+
+
+def _answer(texts: Sequence[str], best: Sequence[Sequence[tuple[str, float]]]) -> Answer:
+    """A text with its masks filled in, and the words that were likeliest behind each."""
+    filled, left = "\t".join(texts), iter(best)
+    while MASK in filled:
+        filled = filled.replace(MASK, next(left)[0][0], 1)
+    shown = ["  ".join(f"{word} {p:.3f}" for word, p in each) for each in best]
+    fields = {
+        "text": "\t".join(texts),
+        "filled": filled,
+        "masks": [[{"word": word, "p": p} for word, p in each] for each in best],
+    }
+    return Answer("\t".join([filled, *shown]), fields)
+
+
+def sources_of(data: DocumentTexts, folder: Path, names: Sequence[str]) -> Iterator[Documents]:
+    """Where the documents of some files are."""
+    for name in names:
+        place = str(found(folder, name, data.origin))
+        yield from sources_at(place, data.field, apart=data.apart, sentences=data.sentences)
