@@ -55,9 +55,12 @@ class Charsmap:
     """The rules of one model; none of them if there are no bytes."""
 
     def __init__(self, rules: bytes) -> None:
+        self.data = rules
+        """As the file of a model has them."""
         self._trie: tuple[int, ...] = ()
         self._written = b""
         self._first: dict[str, tuple[int, int | None] | None] = {}
+        self._next: dict[tuple[int, str], tuple[int, int | None] | None] = {}
         if rules:
             size = int.from_bytes(rules[:4], "little")
             if size % 4 or size == 0 or 4 + size > len(rules):
@@ -75,9 +78,13 @@ class Charsmap:
         """The text with every rule applied and its blanks written as ▁."""
         out: list[str] = []
         origins: list[tuple[int, int]] = []
-        place, blank = 0, True
+        place, blank, first = 0, True, self._first
         while place < len(text):
-            written, size = self._replaced(text, place)
+            char = text[place]
+            if char not in first:
+                first[char] = self._step(self._root(), char) if self._trie else None
+            # Most characters begin no rule at all.
+            written, size = (char, 1) if first[char] is None else self._replaced(text, place)
             for each in written:
                 if each != " ":
                     if not out:
@@ -96,24 +103,19 @@ class Charsmap:
 
     def _replaced(self, text: str, place: int) -> tuple[str, int]:
         """What is written for the longest rule that begins here, and how many characters it is."""
-        char = text[place]
-        if char not in self._first:
-            self._first[char] = self._step(self._root(), char) if self._trie else None
-        found = self._first[char]
-        if found is None:
-            return char, 1
-        node, value = found
-        best = (None, 1) if value is None else (value, 1)
-        last = place + 1
-        while last < len(text):
-            found = self._step(node, text[last])
-            if found is None:
-                break
-            last += 1
+        found, last = self._first[text[place]], place + 1
+        best: tuple[int, int] | None = None
+        while found is not None:
             node, value = found
             if value is not None:
                 best = (value, last - place)
-        return (char, 1) if best[0] is None else (self._string(best[0]), best[1])
+            if last == len(text):
+                break
+            step = (node, text[last])
+            if step not in self._next:
+                self._next[step] = self._step(*step)
+            found, last = self._next[step], last + 1
+        return (text[place], 1) if best is None else (self._string(best[0]), best[1])
 
     def _root(self) -> int:
         return _offset(self._trie[0])

@@ -62,9 +62,14 @@ def fitted(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
         )
     pipeline = Tokenizer.from_str(tokeniser.json)
     missing = range(tokeniser.vocabulary, rows)
-    marks = [AddedToken(f"{UNSEEN}{number}", special=True, normalized=False) for number in missing]
+    marks = [AddedToken(unused(number), special=True, normalized=False) for number in missing]
     pipeline.add_special_tokens(marks)
     return Tokeniser(pipeline, str(path), tokeniser.spelled)
+
+
+def unused(number: int) -> str:
+    """The name of a number that the vocabulary leaves out."""
+    return f"{UNSEEN}{UNSEEN}{number}"
 
 
 def word_pieces(folder: Path, settings: Settings) -> Tokenizer:

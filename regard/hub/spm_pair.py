@@ -1,0 +1,255 @@
+"""Marian's tokenisers: a SentencePiece model for each language, and vocab.json for both.
+
+The models only cut: the number of a piece is what vocab.json says, and a piece it does not have is
+unknown. So each side becomes a pipeline over the whole vocabulary, in which the pieces of the other
+language and the special tokens are such that no text has them (`UNSEEN`), followed by the pieces
+that have no number. A language code in front (`>>fra<<`) is a word of its own.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
+from regard.core.atomic import replacing
+from regard.core.errors import UserError
+from regard.data.pieces import BLANK, UNSEEN
+from regard.data.pipeline import EOS
+from regard.data.tokenise import Tokeniser, guarded
+from regard.hub.sentencepiece import CONTROL, PAIRS, UNIGRAM, UNKNOWN, Piece, SentencePiece
+from regard.hub.sentencepiece import read as read_model
+from regard.hub.sentencepiece import written as written_model
+from regard.hub.tokenisers import (
+    CONFIG,
+    DEFAULTS,
+    fitted,
+    needed,
+    read,
+    read_json,
+    read_vocabulary,
+    spelled_by,
+    unused,
+    write,
+    write_json,
+)
+
+SIDES = ("source", "target")
+
+FAMILY = "marian"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The tokenisers of both languages."""
+
+    source: Tokeniser
+    target: Tokeniser
+
+
+def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = None) -> Pair:
+    """The tokenisers of a Marian folder; embeddings have so many rows."""
+    if not (folder / "source.spm").exists():
+        both = read(folder, FAMILY, rows)
+        return Pair(both, both)
+    settings = read_json(folder / CONFIG)
+    names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
+    spelled = {**DEFAULTS[FAMILY], **spelled_by(folder)}
+    roles = {name: UNSEEN + str(token) for name, token in spelled.items()}
+    roles["bos_token"] = roles["pad_token"]  # Marian begins with what fills rows
+    made = []
+    for side, name, count in zip(SIDES, names, (source_rows, rows), strict=True):
+        vocabulary = read_vocabulary(needed(folder, name))
+        path = folder / f"{side}.spm"
+        model = read_model(path)
+        if str(spelled["unk_token"]) not in vocabulary:
+            raise UserError(f"{folder / name}: has no {spelled['unk_token']} for what is unknown")
+        with guarded(str(path)):
+            pipeline = cut_by(model, vocabulary, str(spelled["unk_token"]), count)
+            marks = (roles[key] for key in ("eos_token", "pad_token"))
+            pipeline.add_special_tokens(
+                [
+                    AddedToken(mark, special=True, normalized=False)
+                    for mark in dict.fromkeys(marks)
+                    if pipeline.token_to_id(mark) is not None
+                ]
+            )
+            ended(pipeline, roles["eos_token"])
+        tokeniser = Tokeniser(pipeline, str(path), roles)
+        made.append(fitted(tokeniser, count, folder / name))
+    return Pair(*made)
+
+
+def cut_by(
+    model: SentencePiece, vocabulary: Mapping[str, int], unknown: str, rows: int | None
+) -> Tokenizer:
+    """A pipeline that cuts as the model does and numbers as the vocabulary does."""
+    scores = model.found
+    size = max(max(vocabulary.values()) + 1, rows or 0)
+    names = [unused(number) for number in range(size)]
+    for token, number in vocabulary.items():
+        names[number] = named(token, scores)
+    after = [token for token in scores if token not in vocabulary]
+    entries = [*names, UNSEEN, *after]
+    make = unigram if model.kind == UNIGRAM else pairs if model.kind == PAIRS else None
+    if make is None:
+        raise UserError("only SentencePiece models of kind unigram and bpe are known here")
+    pipeline = Tokenizer(make(entries, scores, vocabulary[unknown]))
+    if model.rules:
+        pipeline.normalizer = normalizers.Precompiled(model.rules)
+    inside = any(BLANK in token[1:] for token in scores)  # pieces that go on into the next word
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, split=not inside)
+    pipeline.decoder = decoders.Sequence(
+        [
+            decoders.Replace(UNSEEN, ""),
+            decoders.Replace(BLANK, " "),
+            decoders.Fuse(),
+            decoders.Replace(Regex("^ +| +$"), ""),
+        ]
+    )
+    return pipeline
+
+
+def named(token: str, scores: Mapping[str, float]) -> str:
+    """What a token of the vocabulary is called in the pipeline of one side.
+
+    >>> named("▁a", {"▁a": -1.0}), named(">>fra<<", {}), named("</s>", {}) == UNSEEN + "</s>"
+    ('▁a', '▁>>fra<<', True)
+    """
+    if token in scores:
+        return token
+    return BLANK + token if is_code(token) else UNSEEN + token
+
+
+def is_code(token: str) -> bool:
+    """Does it say which language to write?"""
+    return token.startswith(">>") and token.endswith("<<")
+
+
+def unigram(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.Unigram:
+    """The likeliest way to cut (Kudo 2018); what no text has may score anything."""
+    return models.Unigram([(entry, scores.get(entry, 0.0)) for entry in entries], unk_id=unknown)
+
+
+def pairs(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.BPE:
+    """Neighbours made one as long as that gives a piece, the best piece first."""
+    codes = [entry for entry in entries if is_code(entry.removeprefix(BLANK))]
+    if codes:
+        raise UserError(f"a bpe model with language codes ({codes[0]}) is not known here")
+    merges = sorted(
+        (-score, cut, token[:cut], token[cut:])
+        for token, score in scores.items()
+        for cut in range(1, len(token))
+        if token[:cut] in scores and token[cut:] in scores
+    )
+    return models.BPE(
+        {entry: number for number, entry in enumerate(entries)},
+        [(left, right) for _, _, left, right in merges],
+        unk_token=entries[unknown],
+        fuse_unk=True,
+    )
+
+
+def ended(pipeline: Tokenizer, mark: str) -> None:
+    """Texts end with a mark, for programs that read the tokenizer.json by itself."""
+    number = pipeline.token_to_id(mark)
+    if number is not None:
+        pipeline.post_processor = processors.TemplateProcessing(
+            single=f"$A:0 {mark}:0", pair=f"$A:0 $B:0 {mark}:0", special_tokens=[(mark, number)]
+        )
+
+
+def write_pair(pair: Pair, folder: Path, longest: int) -> None:
+    """Leave what `transformers` reads: both models and the vocabulary.
+
+    Tokenisers that are not SentencePiece's have no such files; one for both languages is left as
+    tokenizer.json instead.
+    """
+    sides = (pair.source, pair.target)
+    if any(each.rules is None for each in sides):
+        write_one(pair, folder, longest)
+        return
+    spelled = {name: token.removeprefix(UNSEEN) for name, token in pair.target.spelled.items()}
+    spelled.pop("bos_token", None)
+    vocabularies = [numbers(each) for each in sides]
+    separate = vocabularies[0] != vocabularies[1]
+    for side, each in zip(SIDES, sides, strict=True):
+        with replacing(folder / f"{side}.spm") as file:
+            file.write(written_model(model_of(each)))
+    write_json(folder / "vocab.json", vocabularies[0])
+    if separate:
+        write_json(folder / "target_vocab.json", vocabularies[1])
+    write_json(
+        folder / CONFIG,
+        {
+            "tokenizer_class": "MarianTokenizer",
+            "model_max_length": longest,
+            "separate_vocabs": separate,
+            "source_lang": None,
+            "target_lang": None,
+            **spelled,
+        },
+    )
+
+
+def write_one(pair: Pair, folder: Path, longest: int) -> None:
+    """Leave a tokeniser of another kind, which must be that of both languages."""
+    if pair.source.digest != pair.target.digest:
+        raise UserError(
+            "Marian has one vocabulary for both languages unless it is SentencePiece's; these are "
+            "two: train with data.joint=true to save such a model"
+        )
+    pipeline = Tokenizer.from_str(pair.target.json)
+    end = pair.target.spelling(EOS)
+    if end is not None:
+        ended(pipeline, end)
+    write(Tokeniser(pipeline, "tokenizer", pair.target.spelled), folder, FAMILY, longest)
+
+
+def numbers(tokeniser: Tokeniser) -> dict[str, int]:
+    """The vocabulary as vocab.json had it."""
+    model = json.loads(tokeniser.json)["model"]
+    entries = enumerate(token for token, _ in model["vocab"])
+    held = model["vocab"].items() if model["type"] == "BPE" else ((t, n) for n, t in entries)
+    return {
+        plain(token): number
+        for token, number in held
+        if number < tokeniser.vocabulary and token != unused(number)
+    }
+
+
+def plain(entry: str) -> str:
+    """A token as vocab.json spells it."""
+    code = entry.removeprefix(BLANK)
+    return code if is_code(code) else entry.removeprefix(UNSEEN)
+
+
+def model_of(tokeniser: Tokeniser) -> SentencePiece:
+    """The SentencePiece model that cuts as a tokeniser does."""
+    assert tokeniser.rules is not None
+    model = json.loads(tokeniser.json)["model"]
+    ours = [Piece("<unk>", 0.0, UNKNOWN), Piece("<s>", 0.0, CONTROL), Piece("</s>", 0.0, CONTROL)]
+    if model["type"] == "Unigram":
+        kind = UNIGRAM
+        held = [(token, float(score)) for token, score in model["vocab"]]
+    else:
+        kind = PAIRS
+        # Only the order of merged pieces counts; single letters come last.
+        made = dict.fromkeys("".join(pair) for pair in model["merges"])
+        held = [(token, -float(rank)) for rank, token in enumerate((*made, *model["vocab"]))]
+    pieces = {
+        token: Piece(token, score)
+        for token, score in reversed(held)
+        if not token.startswith(UNSEEN) and not is_code(token.removeprefix(BLANK))
+    }
+    return SentencePiece((*ours, *reversed(pieces.values())), kind, tokeniser.rules.data)

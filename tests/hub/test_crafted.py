@@ -1,0 +1,161 @@
+"""Tokenisers that someone made to break things: each is refused in one line, and we live on."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from regard.core.errors import UserError
+from regard.data.pieces import UNSEEN
+from regard.hub.sentencepiece import read as read_model
+from regard.hub.spm_pair import read_pair
+from regard.hub.tokenisers import read
+
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
+VOCABULARY = {"<|endoftext|>": 0, "a": 1, "b": 2}
+
+
+def pipeline(**changes: object) -> dict[str, object]:
+    """A tokenizer.json that works, but for some changes."""
+    model = {"type": "WordLevel", "vocab": VOCABULARY, "unk_token": "<|endoftext|>"}
+    parts = ("normalizer", "pre_tokenizer", "post_processor", "decoder", "truncation", "padding")
+    empty = dict.fromkeys(parts)
+    return {"version": "1.0", "added_tokens": [], **empty, "model": model, **changes}
+
+
+def template(*pieces: object) -> Mapping[str, object]:
+    return {
+        "type": "TemplateProcessing",
+        "single": list(pieces),
+        "pair": list(pieces),
+        "special_tokens": {},
+    }
+
+
+CRAFTED: dict[str, object] = {
+    "no object": [],
+    "no model": {"version": "1.0"},
+    "model of no kind": pipeline(model={"type": "Magic", "vocab": {}}),
+    "empty vocabulary": pipeline(model={"type": "WordLevel", "vocab": {}, "unk_token": "x"}),
+    "unknown token that is not there": pipeline(
+        model={"type": "WordLevel", "vocab": {"zz": 0}, "unk_token": "?"}
+    ),
+    "unigram whose unknown is out of bounds": pipeline(
+        model={"type": "Unigram", "vocab": [["x", -1.0]], "unk_id": 7}
+    ),
+    "unigram of an empty piece": pipeline(
+        model={"type": "Unigram", "vocab": [["", 0.0], ["a", -1.0]], "unk_id": 0}
+    ),
+    "numbers below zero": pipeline(model={"type": "WordLevel", "vocab": {"a": -1}}),
+    "numbers beyond 32 bits": pipeline(model={"type": "WordLevel", "vocab": {"a": 2**40}}),
+    "merges of what is not there": pipeline(
+        model={"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}
+    ),
+    "a torn expression": pipeline(
+        pre_tokenizer={
+            "type": "Split",
+            "pattern": {"Regex": "(("},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+    ),
+    "rules of SentencePiece that are none": pipeline(
+        normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
+    ),
+    "our mark with other rules": pipeline(
+        model={"type": "WordLevel", "vocab": {**VOCABULARY, UNSEEN: 3}, "unk_token": "a"},
+        normalizer={"type": "Sequence", "normalizers": []},
+        decoder={"type": "Fuse", "x": 1},
+        added_tokens=[{"id": 9}],
+    ),
+    "a template of tokens that are not there": pipeline(
+        post_processor=template({"SpecialToken": {"id": "[X]", "type_id": 0}})
+    ),
+}
+
+
+def used(folder: Path) -> None:
+    """All that a run does with a tokeniser."""
+    tokeniser = read(folder, "gpt2", 3)
+    _ = tokeniser.frame, tokeniser.encode("a b"), tokeniser.unk
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_a_crafted_tokenizer_json_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(CRAFTED[name]))
+    with pytest.raises(UserError, match=r"tokenizer\.json"):
+        used(tmp_path)
+
+
+@pytest.mark.parametrize("depth", [10_000])
+def test_json_nested_without_end_is_refused(tmp_path: Path, depth: int) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        (tmp_path / name).write_text("[" * depth + "]" * depth)
+        with pytest.raises(UserError):
+            read(tmp_path, "gpt2")
+        (tmp_path / name).unlink()
+
+
+def test_a_folder_without_a_tokeniser_is_told_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no tokenizer\.json, and vocab\.txt is missing too"):
+        read(tmp_path, "bert")
+    with pytest.raises(UserError, match=r"merges\.txt is missing too"):
+        read(tmp_path, "gpt2")
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "match"),
+    [
+        ('{"a": "b"}', "", "should have a number"),
+        ('{"a": -3}', "", "should have a number"),
+        ("{}", "", "empty vocabulary"),
+        ("[1]", "", "JSON object"),
+        ("{", "", "no JSON"),
+        ('{"a": 0}', "#version: 0.2\na\n", r"merges\.txt:2: a pair was expected"),
+        ('{"a": 0}', "a b c\n", r"merges\.txt:1: a pair was expected"),
+        ('{"a": 0}', "a b\n", "no tokenizer that works"),
+    ],
+)
+def test_bad_vocabularies_are_refused(
+    tmp_path: Path, vocabulary: str, merges: str, match: str
+) -> None:
+    (tmp_path / "vocab.json").write_text(vocabulary)
+    (tmp_path / "merges.txt").write_text(merges)
+    with pytest.raises(UserError, match=match):
+        read(tmp_path, "gpt2")
+
+
+TORN: dict[str, bytes] = {
+    "nothing": b"",
+    "text": b"this is no model at all",
+    "a field that ends too soon": b"\x0a\x20abc",
+    "a number that never ends": b"\x0a\x05\x08" + b"\xff" * 20,
+    "a piece that is a number": b"\x08\x05",
+    "a piece that is no text": b"\x0a\x04\x0a\x02\xff\xfe",
+    "rules that are torn": b"\x0a\x03\x0a\x01a\x1a\x06\x12\x04\xff\x00\x00\x00",
+    "a form that is not known": b"\x0b",
+    "words whole": b"\x0a\x03\x0a\x01a\x12\x02\x18\x03",
+    "no blank in front": b"\x0a\x03\x0a\x01a\x1a\x02\x18\x00",
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_a_torn_model_of_sentencepiece_is_refused(tmp_path: Path, name: str) -> None:
+    for side in ("source", "target"):
+        (tmp_path / f"{side}.spm").write_bytes(TORN[name])
+    (tmp_path / "vocab.json").write_text('{"</s>": 0, "<unk>": 1, "a": 2, "<pad>": 3}')
+    with pytest.raises(UserError):
+        read_pair(tmp_path)
+
+
+def test_a_model_that_is_cut_within_a_piece_is_refused(tmp_path: Path) -> None:
+    one = b"\x0a\x08\x0a\x01a\x15\x00\x00\x80\xbf"
+    for size in range(1, 3 * len(one)):
+        (tmp_path / "m.spm").write_bytes((one * 3)[:size])
+        if size % len(one):
+            with pytest.raises(UserError, match=r"m\.spm"):
+                read_model(tmp_path / "m.spm")
+        else:
+            assert len(read_model(tmp_path / "m.spm").pieces) == size // len(one)
