@@ -1,16 +1,21 @@
 """Whether where a run looks explains what it says: the audit of a run, and its report."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
 from regard.asked import Asked as Asked
-from regard.audit.explanation import Explanation, Verdict, explanation
-from regard.core.errors import UserError, choose
+from regard.audit.explanation import TESTS, Explanation, Verdict, explanation
+from regard.core.errors import UserError, choose, unknown
 from regard.core.mode import evaluating
 from regard.look.report import Section, save_report
 from regard.readers import READERS
 from regard.run import Run
+from regard.trained import trained
+
+TRAINED = "trained"
+"""The test that trains models of its own; it is made only if it is named."""
 
 CAUTION = (
     "These tests ask whether the weights of one site account for what the model said. Weights that "
@@ -24,6 +29,9 @@ CAUTION = (
 
 def audited(run: Run, asked: Asked, told: Callable[[str], None]) -> Explanation:
     """All tests on one site of a run."""
+    for name in asked.tests:
+        if name not in (*TESTS, TRAINED):
+            raise unknown("test", name, (*TESTS, TRAINED))
     make = choose("task to audit", run.recipe.task, READERS)
     split = asked.split or run.task.splits[-1]
     if split not in run.task.splits:
@@ -32,8 +40,12 @@ def audited(run: Run, asked: Asked, told: Callable[[str], None]) -> Explanation:
         )
     with evaluating(run.model):
         reader, batches = make(run, asked, split)
-        tests = asked.tests or None
-        return explanation(reader, batches, tests=tests, settings=asked.settings, told=told)
+        tests = [name for name in asked.tests if name != TRAINED] if asked.tests else None
+        found = explanation(reader, batches, tests=tests, settings=asked.settings, told=told)
+        if TRAINED not in asked.tests:
+            return found
+        last = trained(run, asked, split, told)
+        return replace(found, verdicts=(*found.verdicts, last))
 
 
 def write_report(run: Run, found: Explanation, path: Path) -> None:
@@ -59,4 +71,20 @@ def section(verdict: Verdict) -> Section:
     note = "; ".join(f"{name}: {count} texts cannot be judged" for name, count in
                      verdict.without.items())  # fmt: skip
     shown = drawn or dict(verdict.columns)
-    return Section(verdict.test, verdict.says, verdict.explains, rows, shown, note)
+    points = {} if verdict.test != TRAINED else curve(verdict)
+    return Section(verdict.test, verdict.says, verdict.explains, rows, shown, note, points)
+
+
+def curve(verdict: Verdict) -> dict[str, tuple[float, float, float, float]]:
+    """How far each model that was trained looks and predicts from the one that is judged."""
+    figures = verdict.figures
+    names = [name.removeprefix("change, ") for name in figures if name.startswith("change, ")]
+    return {
+        name: (
+            figures[f"divergence, {name}"].mean,
+            figures[f"change, {name}"].mean,
+            figures[f"change, {name}"].low,
+            figures[f"change, {name}"].high,
+        )
+        for name in names
+    }

@@ -124,17 +124,34 @@ class Attended(Reader):
             logits = self.predict(batch)
         calls = tape[self.site]
         own = calls[0].weights if len(calls) == 1 else tape.join(self.site)  # [B,H,Q,K]
-        if own.shape[3] != self.judged(batch).shape[1]:
+        return Read(logits.softmax(-1), self.combined(own, batch))
+
+    def looked(self, batch: Batch) -> tuple[Float[Tensor, "B C"], Float[Tensor, "B T"]]:
+        """Logits and weights in the graph, for whoever trains a model by where it looks."""
+        own: list[Tensor] = []
+
+        def keep(weights: Tensor, look: Look) -> Tensor:
+            own.append(weights)
+            return weights
+
+        with intervene(self.model, {self.site: keep}):
+            logits = self.predict(batch)
+        return logits, self.combined(torch.cat(own, dim=2), batch)
+
+    def combined(self, own: Float[Tensor, "B H Q K"], batch: Batch) -> Float[Tensor, "B T"]:
+        """One weight for each token: the mean of the heads and queries that are judged."""
+        tokens = self.judged(batch).shape[1]
+        if own.shape[3] != tokens:
             raise UserError(
-                f"site {self.site!r} looks at {own.shape[3]} things, and the text has "
-                f"{self.judged(batch).shape[1]} tokens: it cannot be judged token by token"
+                f"site {self.site!r} looks at {own.shape[3]} things, and the text has {tokens} "
+                "tokens: it cannot be judged token by token"
             )
         heads = own.mean(1) if self.head is None else own[:, self.head]  # [B,Q,K]
         rows = self.rows(batch, torch.arange(own.shape[2], device=own.device), own.shape[2])
         if self.query is None:
             rows = rows & (heads > 0).any(2)  # one that has nothing to look at has no say
         shares = rows / rows.sum(1, keepdim=True).clamp_min(1)  # [B,Q]
-        return Read(logits.softmax(-1), (shares[:, None].to(heads) @ heads)[:, 0])
+        return (shares[:, None].to(heads) @ heads)[:, 0]
 
     def rows(self, batch: Batch, positions: Tensor, queries: int) -> Bool[Tensor, "B Q"]:
         """Which queries, of those at these positions, are judged."""

@@ -17,7 +17,10 @@ def audit(
     head: Annotated[int | None, typer.Option(help="One head; else the mean of all.")] = None,
     test: Annotated[
         list[str] | None,
-        typer.Option(help="agreement, permutation, adversary, uniform or erasure; else all."),
+        typer.Option(
+            help="agreement, permutation, adversary, uniform, erasure or heads; else all. Only if "
+            "named: trained, which trains some ten models."
+        ),
     ] = None,
     split: Annotated[
         str, typer.Option(help="train, validation or test; else the last of them that there is.")

@@ -225,14 +225,47 @@ def read_folder(source: LabelledText) -> Iterator[Example]:
             yield Example(str(file), 1, folder.name, (text,))
 
 
+def read_babi(source: LabelledText) -> Iterator[Example]:
+    """bAbI: numbered sentences, and questions with their answers about all before them.
+
+    Fields are `story`, `question`, `answer` and `facts`, the numbers of the sentences that tell;
+    a new story begins at 1 (Weston et al. 2015).
+    """
+    story: list[str] = []
+    for number, (line,) in lines(source.path):
+        where = f"{shown(source.path)}:{number}"
+        place, _, text = line.strip().partition(" ")
+        if not place.isdigit() or not text:
+            raise UserError(f"{where}: a number and a sentence were expected, not {line[:40]!r}")
+        story = [] if int(place) == 1 else story
+        cells = text.split("\t")
+        if len(cells) == 1:
+            story.append(text)
+            continue
+        if len(cells) != 3:
+            raise UserError(
+                f"{where}: a question, its answer and the numbers of facts were expected, with "
+                f"tabs between them; there are {len(cells)} cells"
+            )
+        held = {
+            "story": " ".join(story),
+            "question": cells[0].strip(),
+            "answer": cells[1],
+            "facts": cells[2],
+        }
+        fields = (choose("field", str(field), held) for field in source.fields)
+        yield source.example(Record(number, tuple(fields)))
+
+
 FORMS: dict[str, Callable[[LabelledText], Iterator[Example]]] = {
     "tsv": read_tsv,
     "csv": read_csv,
     "jsonl": read_jsonl,
     "line": read_lines,
     "folder": read_folder,
+    "babi": read_babi,
 }
 """The forms labelled texts come in. To add one, write its reader and add its row."""
 
-FIELDED = ("tsv", "csv", "jsonl")
+FIELDED = ("tsv", "csv", "jsonl", "babi")
 """Those whose records have several fields."""

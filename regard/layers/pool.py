@@ -51,6 +51,7 @@ class AttentionPool(nn.Module):
         asked = positive("hidden", hidden or width) if score == "additive" else width
         self.scale = width**-0.5 if score == "dot" else 1.0
         self.hidden = nn.Linear(width, asked) if score == "additive" else None
+        self.tanh = nn.Tanh()  # a module, so that an audit may keep what it gave
         self.query = None if score == "even" else nn.Parameter(torch.empty(asked))
         self.attend = Attend(Salience(), weigh, kind="pool")
         if self.query is not None:
@@ -70,5 +71,5 @@ class AttentionPool(nn.Module):
         """How much each word says."""
         if self.query is None:
             return states.new_zeros(states.shape[:2])
-        words = states if self.hidden is None else self.hidden(states).tanh()  # [B,K,A]
+        words = states if self.hidden is None else self.tanh(self.hidden(states))  # [B,K,A]
         return words @ self.query * self.scale

@@ -1,13 +1,13 @@
 """A report: sections with a verdict, a picture and a table, in one HTML file without any script."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from regard.core.atomic import replacing
-from regard.look.plot import spread
+from regard.look.plot import spread, tradeoff
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --soft: #666; --line: #ddd; --page: #fff; }
@@ -42,6 +42,9 @@ class Section:
     """Name, mean, interval."""
     columns: Mapping[str, Sequence[float]]
     note: str = ""
+    points: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
+    """Models by how far they look and predict from the one that is judged; drawn if there are any:
+    divergence, change, and from where to where that may reach."""
 
 
 def save_report(
@@ -75,9 +78,15 @@ def written(section: Section) -> list[str]:
         for name, mean, sure in section.rows
     )
     note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
+    seen = (
+        [f'<img alt="change of prediction against divergence" src="{against(section.points)}">']
+        if section.points
+        else []
+    )
     return [
         f'<h2>{escape(section.title)}<span class="tag">{tag}</span></h2>',
         f'<p class="says {kind}">{escape(section.says)}</p>',
+        *seen,
         f'<img alt="the numbers of each text" src="{drawn(section.columns)}">',
         "<table><tr><th>over all texts</th><th>mean</th><th>95 % interval</th></tr>",
         f"{rows}</table>{note}",
@@ -86,9 +95,20 @@ def written(section: Section) -> list[str]:
 
 def drawn(columns: Mapping[str, Sequence[float]]) -> str:
     """The picture of some columns, as the address of an image."""
+    return address(lambda path: spread(columns, path))
+
+
+def against(points: Mapping[str, tuple[float, float, float, float]]) -> str:
+    """The picture of some models, as the address of an image."""
+    names = {"cost": "divergence of attention (nats)", "quality": "change of prediction"}
+    return address(lambda path: tradeoff(points, path, **names))
+
+
+def address(draw: Callable[[Path], None]) -> str:
+    """What is drawn, as the address of an image."""
     from base64 import b64encode
 
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "spread.png"
-        spread(columns, path)
+        path = Path(folder) / "picture.png"
+        draw(path)
         return f"data:image/png;base64,{b64encode(path.read_bytes()).decode()}"

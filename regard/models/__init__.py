@@ -27,6 +27,7 @@ from regard.models.neural_cache import NeuralCache
 from regard.models.online_aligner import OnlineAligner
 from regard.models.pointer_generator import PointerGenerator
 from regard.models.pointer_lm import PointerLM
+from regard.models.question_attention import QuestionAttention
 from regard.models.rnn_lm import RNNLM
 from regard.models.skip_gram import SkipGram
 from regard.models.subword_skip_gram import SubwordSkipGram
@@ -66,6 +67,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "bag_of_ngrams": BagOfNgrams,
     "text_cnn": TextCNN,
     "attention_pool": AttentionPooling,
+    "question_attention": QuestionAttention,
     "han": HAN,
     "text_transformer": TextTransformer,
     "ulmfit": ULMFiT,

@@ -4,6 +4,9 @@ Jain and Wallace, section 2: h = Enc(x) by a bidirectional LSTM, α = softmax(φ
 vᵀ tanh(W h + b), or scaled dot, vᵀ h / √D; the text is Σ α_t h_t, and a linear layer says its
 class. With `score = "even"` it is the mean that attention has to beat (Wiegreffe and Pinter 2019).
 
+Without a cell (`none`) words know nothing of each other: the MLP that weights of another model may
+guide (Wiegreffe and Pinter 2019, section 3.4).
+
 Departures: the cell may be a GRU, words may be read by their letters or by a trained run, and
 dropout falls on words and on what is pooled.
 
@@ -15,7 +18,7 @@ torch.Size([1, 3])
 from typing import Literal
 
 import torch as torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
@@ -29,13 +32,30 @@ from regard.layers.spelling import letters_named
 from regard.layers.words import Mix, Words
 
 
+class WordByWord(nn.Module):
+    """tanh(W x + b) at every word, whatever stands around it."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.width = hidden
+        self.layer = nn.Linear(width, hidden)
+
+    def forward(
+        self, x: Float[Tensor, "B T C"], lengths: Int[Tensor, "B"]
+    ) -> Float[Tensor, "B T D"]:
+        """A state for every word."""
+        states: Tensor = self.layer(x).tanh()
+        return states
+
+
 class AttentionPooling(nn.Module):
     """Reads both ways, and looks at all it has read."""
 
     class Config(Config):
         """What a recipe may choose."""
 
-        cell: Literal["elman", "gru", "lstm"] = "lstm"
+        cell: Literal["elman", "gru", "lstm", "none"] = "lstm"
+        """What reads; none takes each word by itself, through one layer."""
         width: PositiveInt = 300
         """Of the vector of a word."""
         hidden: PositiveInt = 128
@@ -76,12 +96,16 @@ class AttentionPooling(nn.Module):
             dropout=config.dropout,
             spread=config.spread,
         )
-        self.encoder = Bidirectional(
-            config.cell,
-            self.words.width,
-            config.hidden,
-            layers=config.layers,
-            dropout=config.dropout,
+        self.encoder = (
+            WordByWord(self.words.width, 2 * config.hidden)
+            if config.cell == "none"
+            else Bidirectional(
+                config.cell,
+                self.words.width,
+                config.hidden,
+                layers=config.layers,
+                dropout=config.dropout,
+            )
         )
         width = self.encoder.width
         self.pool = AttentionPool(config.score, width, weigh=weigh_named(config.weigh, width))

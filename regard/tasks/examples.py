@@ -37,7 +37,7 @@ class Examples(Config):
     validation: str | float = 0.1
     """Another file, or the share of the training examples to keep for it."""
     test: str | None = None
-    form: Literal["tsv", "csv", "jsonl", "line", "folder"] | None = None
+    form: Literal["tsv", "csv", "jsonl", "line", "folder", "babi"] | None = None
     """What the files are; without it, what their names tell."""
     text: Fields = ()
     """The column or field of the text, or two of a pair: `["premise", "hypothesis"]`."""
