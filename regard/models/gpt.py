@@ -85,7 +85,14 @@ class GPT(nn.Module):
         """Biases in attention and feed-forward layers."""
         tied: bool = True
         """Use the embedding as output layer."""
+        norm_eps: float = Field(1e-5, gt=0)
+        """What keeps the norms from dividing by nothing."""
         dropout: float = Field(0.0, ge=0, lt=1)
+        """On what each branch adds."""
+        embedding_dropout: float | None = Field(None, ge=0, lt=1)
+        """On embeddings with their positions; as `dropout` if not given."""
+        attention_dropout: float | None = Field(None, ge=0, lt=1)
+        """On the weights of attention; as `dropout` if not given."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -97,10 +104,11 @@ class GPT(nn.Module):
             if config.position == "rotary"
             else added[config.position](config.width, config.context)
         )
-        self.drop = Dropout(config.dropout)
+        spared = config.embedding_dropout
+        self.drop = Dropout(config.dropout if spared is None else spared)
         self.layers = nn.ModuleList(self._block() for _ in range(config.layers))
         before = config.norm == "before"
-        self.norm = nn.LayerNorm(config.width) if before else nn.Identity()
+        self.norm = nn.LayerNorm(config.width, config.norm_eps) if before else nn.Identity()
         self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
         self._initialise()
 
@@ -115,7 +123,7 @@ class GPT(nn.Module):
             score=c.score,
             weigh=c.weigh,
             rotary=rotary,
-            dropout=c.dropout,
+            dropout=c.dropout if c.attention_dropout is None else c.attention_dropout,
             bias=c.bias,
         )
         feedforward = FeedForward(c.width, hidden, activation=c.activation, bias=c.bias)
@@ -125,6 +133,7 @@ class GPT(nn.Module):
             hidden,
             dropout=c.dropout,
             norm_first=c.norm == "before",
+            norm_eps=c.norm_eps,
             attention=attention,
             feedforward=feedforward,
         )
@@ -143,10 +152,20 @@ class GPT(nn.Module):
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
     ) -> tuple[Vocabulary, None]:
         """What follows each token; nothing is handed on."""
+        return self.predicted(self.states(tokens)), None
+
+    def states(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """What the last layer makes of each token; those behind it do not count."""
         x = self._entered(tokens, 0, 0)
         for layer in self.layers:
             x = layer(x, CAUSAL)
-        return self._predicted(x), None
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def predicted(self, states: Float[Tensor, "B T D"]) -> Vocabulary:
+        """What follows each of these states."""
+        table = self.embed.table if self.output is None else self.output
+        return Vocabulary(states, table.weight)
 
     @property
     def context_limit(self) -> int:
@@ -207,8 +226,7 @@ class GPT(nn.Module):
         return entered
 
     def _predicted(self, x: Tensor) -> Vocabulary:
-        table = self.embed.table if self.output is None else self.output
-        return Vocabulary(self.norm(x), table.weight)
+        return self.predicted(self.norm(x))
 
 
 CAUSAL = causal()
