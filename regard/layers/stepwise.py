@@ -1,109 +1,46 @@
-"""A Transformer decoder one position at a time, in as few tensor calls as there can be.
+"""A decoder one position at a time, in as few tensor calls as there can be.
 
 What a small model computes for one token takes less time than finding the way through its modules,
-so the weights are taken out of them once, when a search begins. The keys and values of all layers
-lie in one tensor, row by row, so that a beam which changes places is copied by one call. The beams
-of a sentence ask its source together. `record` and `intervene` are heard as ever.
+so the layers are taken apart once, when a search begins: those of a language model, and those that
+look at a source too. The keys and values of all layers lie on one shelf. The beams of a sentence
+ask its source together. `record` and `intervene` are heard as ever.
 
 >>> import torch
->>> from regard.layers.block import DecoderBlock
+>>> from regard.layers.cache import Cache
 >>> block = DecoderBlock(16, heads=4, hidden=32).eval()
 >>> memory = block.cross.remember(torch.randn(2, 5, 16))
 >>> source = Source.of(memory, torch.tensor([5, 3]), attends=[block.cross.attend])
 >>> x = torch.randn(2, 16)
 >>> with torch.no_grad():
 ...     decoder = Stepwise.of([block])
-...     y, written = decoder(x, Written.begun(), Asked.of(source))
+...     y, written = decoder(x, Written.begun(layers=1), Asked.of(source))
 ...     same, _, _ = block.step_shared(x[:, None], source, 0, Cache())
 >>> torch.allclose(y, same[:, 0], atol=1e-6), written.length
 (True, 1)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from regard.attention import Attend, Dot, Memory, Past, ScaledDot, WeightedSum
+from regard.attention import Attend, Dot, Mask, Memory, Past, ScaledDot, WeightedSum, padding
 from regard.attention.single import hiding, read_single, read_together
 from regard.attention.tape import Heard, heard
-from regard.layers.block import DecoderBlock, Residual
-from regard.layers.cache import Cache, Room
-from regard.layers.feedforward import FeedForward
+from regard.layers.block import DecoderBlock, EncoderBlock, Residual
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.multihead import CrossAttention, SelfAttention
+from regard.layers.position import Learned, Sinusoidal
+from regard.layers.product import product
+from regard.layers.shelf import Shelf, Written
 from regard.layers.source import Source
-
-ROOM = 32
-"""Positions that are set aside at first; they double when they are used up."""
-
 
 MANY, SHORT = 256, 768
 """For so many queries, each with keys of no more elements than that, plain products take less time
 than a fused kernel, which begins anew with each of them."""
-
-
-class Shelf:
-    """Keys and values of all layers for some positions of each row, `[B,R,2L,D]`, and views of it.
-
-    Several values of Written may share one, as long as only one of them grows.
-    """
-
-    __slots__ = ("keys", "places", "tensor", "values", "written")
-
-    def __init__(self, tensor: Tensor, heads: int, written: int) -> None:
-        self.tensor, self.written = tensor, written
-        twice, width = tensor.shape[2:]
-        views = tensor.unflatten(3, (heads, width // heads)).permute(2, 0, 3, 1, 4).unbind(0)
-        self.keys, self.values = views[::2], views[1::2]  # each [B,H,R,E]
-        self.places = tensor.unflatten(2, (twice // 2, 2)).flatten(3).unbind(2)  # each [B,R,2D]
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the decoder has seen: so many positions of a shelf."""
-
-    length: int
-    shelf: Shelf | None
-
-    @staticmethod
-    def begun() -> "Written":
-        """Nothing yet."""
-        return Written(0, None)
-
-    def opened(self, rows: int, layers: int, heads: int, like: Tensor) -> Shelf:
-        """A shelf with a place for the next position, which nobody else has written."""
-        shelf, width = self.shelf, like.shape[1]
-        if shelf is None:
-            return Shelf(like.new_empty(rows, ROOM, 2 * layers, width), heads, 0)
-        room = shelf.tensor.shape[1]
-        if shelf.written == self.length < room:
-            return shelf
-        fresh = shelf.tensor.new_empty(rows, max(room, 2 * self.length), 2 * layers, width)
-        fresh[:, : self.length] = shelf.tensor[:, : self.length]
-        return Shelf(fresh, heads, self.length)
-
-    def select(self, rows: Int[Tensor, "N"]) -> "Written":
-        """That of the chosen batch rows, in that order."""
-        if self.shelf is None:
-            return self
-        old = self.shelf.tensor
-        fresh = old.new_empty(len(rows), *old.shape[1:])
-        used = self.length * old.shape[2] * old.shape[3]  # in each row, one after another
-        flat = old.flatten(1).narrow(1, 0, used)
-        torch.index_select(flat, 0, rows, out=fresh.flatten(1).narrow(1, 0, used))
-        return Written(self.length, Shelf(fresh, self.shelf.keys[0].shape[1], self.length))
-
-    def caches(self) -> tuple[Cache, ...]:
-        """The same as a cache for each layer."""
-        if self.shelf is None:
-            return ()
-        pairs = zip(self.shelf.keys, self.shelf.values, strict=True)
-        return tuple(
-            Cache(length=self.length, store=Room(key, value, self.shelf.written))
-            for key, value in pairs
-        )
 
 
 @dataclass(frozen=True)
@@ -155,123 +92,135 @@ class Asked:
         return Asked.of(chosen)
 
 
-class Branch:
-    """What goes around a branch: LayerNorm before it or after the sum."""
+class Now:
+    """What all layers know of a step: where it stands, what was written, and what may be seen."""
 
-    __slots__ = ("bias", "eps", "first", "shape", "weight")
+    __slots__ = ("allowed", "first", "length", "mask", "past", "shelf")
+
+    def __init__(self, written: Written, shelf: Shelf) -> None:
+        self.length, self.first, self.shelf = written.length, written.first, shelf
+        self.past = Past(first=written.length)
+        self.mask: Mask | None = None
+        self.allowed: Tensor | None = None
+        if written.empty is not None:
+            places = torch.arange(written.length + 1, device=written.empty.device)
+            there = places >= written.empty[:, None]  # [B,T]
+            self.mask, self.allowed = padding(there), there[:, None, None]
+
+
+class Branch:
+    """What goes around a branch; dropout does nothing here."""
+
+    __slots__ = ("first", "norm")
 
     def __init__(self, residual: Residual) -> None:
-        norm = residual.norm
-        self.first, self.shape, self.eps = residual.norm_first, [*norm.normalized_shape], norm.eps
-        self.weight, self.bias = norm.weight, norm.bias
+        self.norm, self.first = product(residual.norm), residual.norm_first
 
     def enter(self, x: Tensor) -> Tensor:
         """What the branch is given."""
-        return self._norm(x) if self.first else x
+        return self.norm(x) if self.first else x
 
     def leave(self, x: Tensor, branch: Tensor) -> Tensor:
         """The sum of what went by and what the branch made, which is not needed after this."""
         total = branch.add_(x)
-        return total if self.first else self._norm(total)
-
-    def _norm(self, x: Tensor) -> Tensor:
-        return torch.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+        return total if self.first else self.norm(total)
 
 
-class Layer:
-    """The weights of a DecoderBlock, for the next position of every row."""
+class Back:
+    """Self-attention of the next position, whose key and value are put on the shelf."""
 
-    __slots__ = (
-        "activation",
-        "around",
-        "asks",
-        "attend",
-        "cross",
-        "heads",
-        "merge",
-        "merge_cross",
-        "narrow",
-        "project",
-        "scale",
-        "scale_cross",
-        "widen",
-    )
+    __slots__ = ("attend", "grouped", "heads", "merge", "own", "plain", "project", "scale", "shape")
 
-    def __init__(self, block: DecoderBlock) -> None:
-        own, cross, feed = block.attention, block.cross, block.feedforward
-        assert isinstance(feed, FeedForward)
-        self.around = tuple(
-            Branch(each)
-            for each in (block.around_attention, block.around_cross, block.around_feedforward)
-        )
-        self.heads, self.attend, self.cross = own.heads, own.attend, cross.attend
-        self.project, self.merge = parameters_of(own.project), parameters_of(own.merge)
-        self.asks, self.merge_cross = parameters_of(cross.query), parameters_of(cross.merge)
-        self.widen, self.narrow = parameters_of(feed.widen), parameters_of(feed.narrow)
-        self.scale, self.scale_cross = scale(own.attend), scale(cross.attend)
-        # The sums before it are nobody else's, so they may be changed where they are.
-        plain: Callable[[Tensor], Tensor] = feed.activation
-        self.activation = torch.relu_ if plain is F.relu else plain
+    def __init__(self, layer: SelfAttention) -> None:
+        self.attend, self.own = layer.attend, layer.rotary
+        self.project, self.merge = product(layer.project), product(layer.merge)
+        self.heads, self.shape = layer.heads, (2, layer.key_heads, layer.head_width)
+        self.grouped = layer.heads != layer.key_heads
+        self.plain, self.scale = fused(layer.attend), scale(layer.attend)
 
-    def __call__(self, x: Tensor, number: int, length: int, shelf: Shelf, asked: Asked) -> Tensor:
-        """The state of the position; its key and value are put on the shelf."""
-        around, across, last = self.around
-        read = self._looked_back(around.enter(x), number, length, shelf)
-        x = around.leave(x, F.linear(read, *self.merge))
-        read = self._looked_across(across.enter(x), number, length, asked)
-        x = across.leave(x, F.linear(read, *self.merge_cross))
-        hidden = self.activation(F.linear(last.enter(x), *self.widen))
-        return last.leave(x, F.linear(hidden, *self.narrow))
-
-    def _looked_back(self, x: Tensor, number: int, length: int, shelf: Shelf) -> Tensor:
+    def __call__(self, x: Tensor, number: int, now: Now) -> Tensor:
         """What each row takes home from what it has written."""
-        rows, width = x.shape
-        joined = F.linear(x, *self.project)  # [B,3D]
-        shelf.places[number].select(1, length).copy_(joined.narrow(1, width, 2 * width))
-        key = shelf.keys[number].narrow(2, 0, length + 1)  # [B,H,T,E]
-        value = shelf.values[number].narrow(2, 0, length + 1)
-        query = joined.narrow(1, 0, width).view(rows, self.heads, 1, width // self.heads)
-        wanted, past = heard(self.attend), Past(first=length)
-        if wanted is not None and wanted.edits:
-            read = self.attend.forward(query, Memory(key, value), None, past)
-        elif rows * self.heads >= MANY and key.shape[2] * key.shape[3] <= SHORT:
+        rows, heads = x.shape[0], self.heads
+        query, new = self._asked(self.project(x), rows, now)
+        now.shelf.put(number, now.length, new)
+        key = now.shelf.keys[number].narrow(2, 0, now.length + 1)  # [B,G,T,E]
+        value = now.shelf.values[number].narrow(2, 0, now.length + 1)
+        wanted = heard(self.attend)
+        if not self.plain or (wanted is not None and wanted.edits):
+            read = self.attend.forward(query, Memory(key, value), now.mask, now.past)
+        elif self._many(rows * heads, key, now):
             read, weights = read_single(query, key, value, scale=self.scale)
             if wanted is not None:
-                self.attend.note(weights.unsqueeze(2), past, wanted)
+                self.attend.note(weights.unsqueeze(2), now.past, wanted)
         else:
             if wanted is not None:
-                self.attend.told(query, Memory(key, value), None, past, wanted)
-            read = F.scaled_dot_product_attention(query, key, value, scale=self.scale)  # [B,H,1,E]
-        return read.reshape(rows, width)
+                self.attend.told(query, Memory(key, value), now.mask, now.past, wanted)
+            read = F.scaled_dot_product_attention(
+                query,
+                key,
+                value,
+                attn_mask=now.allowed,
+                scale=self.scale,
+                enable_gqa=self.grouped,
+            )  # [B,H,1,E]
+        return self.merge(read.reshape(rows, heads * self.shape[2]))
 
-    def _looked_across(self, x: Tensor, number: int, length: int, asked: Asked) -> Tensor:
+    def _asked(self, joined: Tensor, rows: int, now: Now) -> tuple[Tensor, Tensor]:
+        """The query `[B,H,1,E]`, and the key and value `[B,2,G,E]`."""
+        _, groups, width = self.shape
+        asks = self.heads * width
+        query = joined.narrow(1, 0, asks).view(rows, self.heads, 1, width)
+        new = joined.narrow(1, asks, 2 * groups * width).view(rows, 2, groups, width)
+        if self.plain and self.own is None:
+            return query, new
+        key, value = new.unsqueeze(3).unbind(1)  # [B,G,1,E]
+        if self.own is not None:
+            query, key = self.own(query, now.first), self.own(key, now.first)
+        key = self.attend.score.prepare(key)
+        return query, torch.stack((key, value), 1).squeeze(3)
+
+    def _many(self, queries: int, key: Tensor, now: Now) -> bool:
+        short = key.shape[2] * key.shape[3] <= SHORT
+        return queries >= MANY and short and not self.grouped and now.allowed is None
+
+
+class Across:
+    """Attention of the next position to its source."""
+
+    __slots__ = ("asks", "attend", "heads", "merge", "scale")
+
+    def __init__(self, layer: CrossAttention) -> None:
+        self.attend, self.heads, self.scale = layer.attend, layer.heads, scale(layer.attend)
+        self.asks, self.merge = product(layer.query), product(layer.merge)
+
+    def __call__(self, x: Tensor, number: int, now: Now, asked: Asked) -> Tensor:
         """What each row takes home from its source."""
         rows, width = x.shape
         source, heads = asked.source, self.heads
         beams, memory = source.beams, source.memories[number]
         shape = (rows // beams, beams, heads, width // heads)
-        query = F.linear(x, *self.asks).view(shape).transpose(1, 2)  # [N,H,Q,E]
-        wanted, past = heard(self.cross), Past(first=length)
+        query = self.asks(x).view(shape).transpose(1, 2)  # [N,H,Q,E]
+        wanted, past = heard(self.attend), now.past
         if wanted is not None and wanted.edits:
-            read = self.cross.forward(query, memory, source.mask, past)
+            read = self.attend.forward(query, memory, source.mask, past)
         elif beams > 1:
-            read = self._asked_together(query, number, past, asked, wanted)
+            read = self._together(query, number, past, asked, wanted)
         elif rows * heads >= MANY and memory.key.shape[2] * memory.key.shape[3] <= SHORT:
-            read, weights = read_single(
-                query, memory.key, memory.value, scale=self.scale_cross, bias=asked.bias
+            single, weights = read_single(
+                query, memory.key, memory.value, scale=self.scale, bias=asked.bias
             )
+            read = single.unsqueeze(2)
             if wanted is not None:
-                self.cross.note(weights.unsqueeze(2), past, wanted)
-            return read.reshape(rows, width)
+                self.attend.note(weights.unsqueeze(2), past, wanted)
         else:
             if wanted is not None:
-                self.cross.told(query, memory, source.mask, past, wanted)
+                self.attend.told(query, memory, source.mask, past, wanted)
             read = F.scaled_dot_product_attention(
-                query, memory.key, memory.value, attn_mask=asked.bias, scale=self.scale_cross
+                query, memory.key, memory.value, attn_mask=asked.bias, scale=self.scale
             )
-        return read.transpose(1, 2).reshape(rows, width)
+        return self.merge(read.transpose(1, 2).reshape(rows, width))
 
-    def _asked_together(
+    def _together(
         self, query: Tensor, number: int, past: Past, asked: Asked, wanted: Heard | None
     ) -> Tensor:
         """What the beams of each sentence take home from its source, `[N,H,Q,E]`."""
@@ -280,57 +229,94 @@ class Layer:
             query.reshape(key.shape[0], shape[2], shape[3]),
             key,
             value,
-            scale=self.scale_cross,
+            scale=self.scale,
             bias=asked.flat_bias,
             biased=asked.bias is not None,
         )  # [N·H,Q,E] and [N·H,Q,S]
         if wanted is not None:
-            self.cross.note(weights.unflatten(0, shape[:2]), past, wanted)
+            self.attend.note(weights.unflatten(0, shape[:2]), past, wanted)
         return read.view(shape)
+
+
+class Layer:
+    """A block, taken apart; one that looks at a source does so in between."""
+
+    __slots__ = ("across", "around", "back", "feed")
+
+    def __init__(self, block: EncoderBlock | DecoderBlock) -> None:
+        self.back, self.feed = Back(block.attention), product(block.feedforward)
+        self.across: tuple[Branch, Across] | None = None
+        if isinstance(block, DecoderBlock):
+            self.across = Branch(block.around_cross), Across(block.cross)
+        self.around = Branch(block.around_attention), Branch(block.around_feedforward)
+
+    def __call__(self, x: Tensor, number: int, now: Now, asked: Asked | None) -> Tensor:
+        """The state of the position."""
+        first, last = self.around
+        x = first.leave(x, self.back(first.enter(x), number, now))
+        if self.across is not None and asked is not None:
+            around, across = self.across
+            x = around.leave(x, across(around.enter(x), number, now, asked))
+        return last.leave(x, self.feed(last.enter(x)))
 
 
 class Stepwise:
     """The layers of a decoder, taken apart."""
 
-    __slots__ = ("layers",)
+    __slots__ = ("heads", "layers", "width")
 
-    def __init__(self, blocks: Sequence[DecoderBlock]) -> None:
+    def __init__(self, blocks: "list[EncoderBlock | DecoderBlock]") -> None:
+        own = blocks[0].attention
+        self.heads, self.width = own.key_heads, own.head_width
         self.layers = tuple(Layer(block) for block in blocks)
 
     @staticmethod
-    def of(blocks: Sequence[DecoderBlock]) -> "Stepwise | None":
+    def of(blocks: "Iterable[EncoderBlock | DecoderBlock]") -> "Stepwise | None":
         """None where modules have to be called: for gradients, in training, for other attention."""
-        device = next(blocks[0].parameters()).device.type
+        every = list(blocks)
+        device = next(every[0].parameters()).device.type
         if torch.is_grad_enabled() or torch.is_autocast_enabled(device):
             return None
-        return Stepwise(blocks) if all(usual(block) for block in blocks) else None
+        return Stepwise(every) if all(usual(block) for block in every) else None
 
     def __call__(
-        self, x: Float[Tensor, "B D"], written: Written, asked: Asked
+        self, x: Float[Tensor, "B D"], written: Written, asked: Asked | None = None
     ) -> tuple[Float[Tensor, "B D"], Written]:
         """The state of the next position of each row, and what has then been written."""
-        length = written.length
-        shelf = written.opened(x.shape[0], len(self.layers), self.layers[0].heads, x)
+        shelf = written.opened(x, heads=self.heads, width=self.width)
+        now = Now(written, shelf)
         for number, layer in enumerate(self.layers):
-            x = layer(x, number, length, shelf, asked)
-        shelf.written = length + 1
-        return x, Written(length + 1, shelf)
+            x = layer(x, number, now, asked)
+        return x, written.grown(shelf)
 
 
-def usual(block: DecoderBlock) -> bool:
+def entered(
+    tokens: Int[Tensor, "B"],
+    embed: TokenEmbedding,
+    position: Sinusoidal | Learned | None,
+    first: int | Int[Tensor, "B"],
+) -> Float[Tensor, "B D"]:
+    """The vectors of tokens, each marked with where it stands."""
+    if position is not None and (isinstance(first, Tensor) or first >= len(position.table)):
+        far: Tensor = position(embed(tokens[:, None]), first).squeeze(1)
+        return far
+    found = F.embedding(tokens, embed.table.weight)  # [B,D]
+    if position is None:
+        return found * embed.scale
+    assert isinstance(first, int)
+    return torch.add(position.table[first], found, alpha=embed.scale)
+
+
+def usual(block: EncoderBlock | DecoderBlock) -> bool:
     """Is it as Layer takes it to be, with nobody waiting to be called?"""
-    own, cross, feed = block.attention, block.cross, block.feedforward
-    linears = (own.project, own.merge, cross.query, cross.merge)
-    return (
-        not block.training
-        and own.rotary is None
-        and own.heads == own.key_heads == cross.heads == cross.key_heads
-        and fused(own.attend)
-        and fused(cross.attend)
-        and type(feed) is FeedForward
-        and all(type(each) is nn.Linear for each in (*linears, feed.widen, feed.narrow))
-        and not any(each._forward_hooks or each._forward_pre_hooks for each in block.modules())
-    )
+    if block.training or not block.attention.attend.by_content:
+        return False
+    if any(each._forward_hooks or each._forward_pre_hooks for each in block.modules()):
+        return False
+    if isinstance(block, EncoderBlock):
+        return True
+    cross = block.cross
+    return cross.heads == cross.key_heads and fused(cross.attend)
 
 
 def fused(attend: Attend) -> bool:
@@ -343,8 +329,3 @@ def scale(attend: Attend) -> float:
     """What products are multiplied by before the softmax."""
     assert attend.weigh.temperature is not None
     return attend.score.scale / attend.weigh.temperature
-
-
-def parameters_of(linear: nn.Linear) -> tuple[Tensor, Tensor | None]:
-    """What F.linear is given."""
-    return linear.weight, linear.bias

@@ -12,7 +12,7 @@ torch.Size([1, 3, 10])
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -29,10 +29,12 @@ from regard.layers.cache import Cache, join
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
-from regard.layers.lean import LeanBlock, taken_apart
 from regard.layers.multihead import SelfAttention
 from regard.layers.output import Vocabulary
-from regard.layers.position import Learned, Rotary, Sinusoidal
+from regard.layers.position import POSITIONS, Rotary
+from regard.layers.product import laid, product
+from regard.layers.shelf import Written
+from regard.layers.stepwise import Stepwise, entered
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,6 @@ class GPTState:
     """What every layer has seen."""
 
     caches: tuple[Cache, ...]
-    lean: tuple[LeanBlock, ...] | None = field(default=None, repr=False)
-    """The layers taken apart for single steps, where they can be."""
 
     @property
     def length(self) -> int:
@@ -58,6 +58,23 @@ class GPTState:
     def select(self, rows: Int[Tensor, "N"]) -> "GPTState":
         """The state of the chosen batch rows, in that order."""
         return replace(self, caches=tuple(cache.select(rows) for cache in self.caches))
+
+
+@dataclass(frozen=True)
+class SteppedState:
+    """The same, where the layers can be taken apart."""
+
+    decoder: Stepwise
+    written: Written
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.written.length
+
+    def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
+        """The state of the chosen batch rows, in that order."""
+        return replace(self, written=self.written.select(rows))
 
 
 class GPT(nn.Module):
@@ -98,11 +115,10 @@ class GPT(nn.Module):
         super().__init__()
         self.config = config
         self.embed = TokenEmbedding(vocabulary, config.width)
-        added = {"learned": Learned, "sinusoidal": Sinusoidal}
         self.position = (
             None
             if config.position == "rotary"
-            else added[config.position](config.width, config.context)
+            else POSITIONS[config.position](config.width, config.context)
         )
         spared = config.embedding_dropout
         self.drop = Dropout(config.dropout if spared is None else spared)
@@ -172,58 +188,76 @@ class GPT(nn.Module):
         """The most tokens it can read."""
         return self.config.context
 
-    def start(self, source: Batch) -> GPTState:
+    def start(self, source: Batch) -> GPTState | SteppedState:
         """The state after a prompt, all but its last token, which the first step reads."""
         tokens = source["tokens"]
         if tokens.shape[1] == 0:
             raise UserError("a prompt needs at least one token")
-        room = self.config.context
-        state = GPTState(tuple(Cache(room=room) for _ in self.layers), taken_apart(self.layers))
-        return state if tokens.shape[1] == 1 else self._read(tokens[:, :-1], state)[1]
+        room, blocks = self.config.context, self._blocks()
+        state, decoder = GPTState(tuple(Cache(room=room) for _ in blocks)), Stepwise.of(blocks)
+        if tokens.shape[1] > 1:
+            _, state = self._read(tokens[:, :-1], state)
+        if decoder is None:
+            return state
+        written = (
+            Written.of(state.caches)
+            if state.length
+            else Written.begun(layers=len(blocks), by_row=False)
+        )
+        return SteppedState(decoder, written)
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: GPTState
-    ) -> tuple[Float[Tensor, "B V"], GPTState]:
+        self, tokens: Int[Tensor, "B"], state: GPTState | SteppedState
+    ) -> tuple[Float[Tensor, "B V"], GPTState | SteppedState]:
         """Logits of what follows these tokens."""
-        if state.lean is None:
-            x, state = self._read(tokens[:, None], state)
-            return self._predicted(x).logits().squeeze(1), state
-        empty, caches = state.caches[0].empty, []
-        x = self._entered(tokens[:, None], state.caches[0].first, state.length)[:, 0]  # [B,D]
-        mask = None if empty is None else state.mask()
-        for layer, cache in zip(state.lean, state.caches, strict=True):
-            x, grown = layer(x, cache, mask)
-            caches.append(grown)
-        return self._predicted(x[:, None]).logits()[:, 0], replace(state, caches=tuple(caches))
+        if isinstance(state, SteppedState):
+            return self._stepped(tokens, state)
+        x, state = self._read(tokens[:, None], state)
+        return self._predicted(x).logits().squeeze(1), state
 
-    def join(self, states: Sequence[GPTState]) -> GPTState | None:
+    @torch.no_grad()
+    def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
+        """The same without modules."""
+        self._check(state.length + 1)
+        x = entered(tokens, self.embed, self.position, state.written.first)
+        x, written = state.decoder(x, state.written)
+        table = self.embed.table if self.output is None else self.output
+        logits = laid(table, table.weight, None)(product(self.norm)(x))
+        return logits, SteppedState(state.decoder, written)
+
+    def join(self, states: Sequence[GPTState | SteppedState]) -> GPTState | SteppedState | None:
         """All rows as one batch, however long each is; None if attention minds where keys stand."""
         if not all(state.length for state in states):
             return None  # there is nothing to join yet
-        for layer in self.layers:
-            assert isinstance(layer, EncoderBlock)
-            if not layer.attention.attend.by_content:
-                return None
-        together = zip(*(state.caches for state in states), strict=True)
-        return replace(states[0], caches=tuple(join(caches) for caches in together))
+        if not all(block.attention.attend.by_content for block in self._blocks()):
+            return None
+        stepped = [state for state in states if isinstance(state, SteppedState)]
+        if len(stepped) == len(states):
+            joined = Written.joined([state.written for state in stepped])
+            return SteppedState(stepped[0].decoder, joined)
+        every = [s.written.caches() if isinstance(s, SteppedState) else s.caches for s in states]
+        return GPTState(tuple(join(caches) for caches in zip(*every, strict=True)))
 
     def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
         mask, caches = state.mask(), []
         x = self._entered(tokens, state.caches[0].first, state.length)
-        for layer, cache in zip(self.layers, state.caches, strict=True):
-            assert isinstance(layer, EncoderBlock)
+        for layer, cache in zip(self._blocks(), state.caches, strict=True):
             x, grown = layer.step(x, cache, mask)
             caches.append(grown)
         return x, replace(state, caches=tuple(caches))
 
     def _entered(self, tokens: Tensor, first: int | Tensor, length: int) -> Tensor:
-        if length + tokens.shape[1] > self.config.context:
-            raise UserError(
-                f"{length + tokens.shape[1]} tokens do not fit a context of {self.config.context}"
-            )
+        self._check(length + tokens.shape[1])
         x = self.embed(tokens)
         entered: Tensor = self.drop(x if self.position is None else self.position(x, first))
         return entered
+
+    def _check(self, length: int) -> None:
+        if length > self.config.context:
+            raise UserError(f"{length} tokens do not fit a context of {self.config.context}")
+
+    def _blocks(self) -> list[EncoderBlock]:
+        return [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
 
     def _predicted(self, x: Tensor) -> Vocabulary:
         return self.predicted(self.norm(x))

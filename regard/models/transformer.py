@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
@@ -35,8 +34,10 @@ from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.output import Vocabulary
 from regard.layers.position import POSITIONS
+from regard.layers.product import laid, product
+from regard.layers.shelf import Written
 from regard.layers.source import Source
-from regard.layers.stepwise import Asked, Stepwise, Written
+from regard.layers.stepwise import Asked, Stepwise, entered
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ class Transformer(nn.Module):
         )
         decoder = Stepwise.of(blocks)
         if decoder is not None:
-            return SteppedState(decoder, Asked.of(looked), Written.begun())
+            return SteppedState(decoder, Asked.of(looked), Written.begun(layers=len(blocks)))
         caches = tuple(Cache(room=ROOM) for _ in crosses)
         return TransformerState(looked, caches, tuple(START for _ in crosses))
 
@@ -284,15 +285,10 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
         """The same without modules."""
-        places, length = self.position.table, state.length
-        if length < len(places):
-            found = F.embedding(tokens, self.embed.table.weight)  # [B,D]
-            x = torch.add(places[length], found, alpha=self.embed.scale)
-        else:
-            x = self.position(self.embed(tokens[:, None]), length).squeeze(1)
+        x = entered(tokens, self.embed, self.position, state.length)
         x, written = state.decoder(x, state.written, state.asked)
-        table = self.embed.table.weight if self.output is None else self.output.weight
-        logits = F.linear(self.norm(x), table, self.bias)
+        table = self.embed.table if self.output is None else self.output
+        logits = laid(table, table.weight, self.bias)(product(self.norm)(x))
         return logits, SteppedState(state.decoder, state.asked, written)
 
     def _decoder(self) -> list[DecoderBlock]:

@@ -5,10 +5,19 @@ import torch
 from torch import Tensor
 
 from regard.attention import Past, causal, intervene, record, uniform
-from regard.layers import DecoderBlock, FeedForward, SelfAttention, Source, stepwise
+from regard.layers import (
+    DecoderBlock,
+    EncoderBlock,
+    FeedForward,
+    SelfAttention,
+    Source,
+    shelf,
+    stepwise,
+)
 from regard.layers.cache import Cache
 from regard.layers.multihead import CrossAttention
-from regard.layers.stepwise import Asked, Stepwise, Written
+from regard.layers.shelf import Written
+from regard.layers.stepwise import Asked, Stepwise
 
 D, H, L, S = 16, 4, 3, 7
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -61,14 +70,18 @@ def test_steps_are_those_of_the_modules_also_when_rows_are_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(stepwise, "MANY", many)  # both ways to compute the same
-    monkeypatch.setattr(stepwise, "ROOM", 2)  # which is soon used up
+    monkeypatch.setattr(shelf, "ROOM", 2)  # which is soon used up
     layers = blocks(norm_first, activation)
     n = len(lengths)
     with torch.inference_mode():
         source = source_of(layers, lengths)
         decoder = Stepwise.of(layers)
         assert decoder is not None
-        asked, written, caches = Asked.of(source), Written.begun(), [Cache() for _ in layers]
+        asked, written, caches = (
+            Asked.of(source),
+            Written.begun(layers=L),
+            [Cache() for _ in layers],
+        )
         every = [
             torch.arange(n),
             torch.arange(n).repeat_interleave(3),  # three beams each
@@ -94,7 +107,7 @@ def test_what_was_written_can_be_gone_on_with_twice() -> None:
         decoder = Stepwise.of(layers)
         assert decoder is not None
         first, second, third = torch.randn(3, 2, D)
-        _, begun = decoder(first, Written.begun(), asked)
+        _, begun = decoder(first, Written.begun(layers=L), asked)
         want, _ = decoder(second, begun, asked)
         decoder(third, begun, asked)  # would overwrite the position if it could
         kept = begun.select(torch.tensor([0, 1]))
@@ -116,9 +129,9 @@ def test_recording_hears_the_weights_and_changes_nothing(
         decoder, asked = Stepwise.of(layers), Asked.of(source)
         assert decoder is not None
         x, y = torch.randn(2, 2 * beams, D)
-        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        plain = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
         with record(model) as tape:
-            heard = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+            heard = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
         assert torch.equal(heard, plain)
         with record(model) as reference:
             caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
@@ -140,9 +153,9 @@ def test_edits_are_obeyed(site: str) -> None:
         decoder, asked = Stepwise.of(layers), Asked.of(source)
         assert decoder is not None
         x, y = torch.randn(2, 4, D)
-        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        plain = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
         with intervene(model, {site: uniform}):
-            got = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+            got = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
             caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
             want = by_modules(layers, y, source, caches)[0]
         torch.testing.assert_close(got, want, **CLOSE)
@@ -150,17 +163,17 @@ def test_edits_are_obeyed(site: str) -> None:
 
 
 def test_what_has_to_be_called_is_not_taken_apart() -> None:
-    def usable(block: DecoderBlock) -> bool:
+    def usable(block: DecoderBlock | EncoderBlock) -> bool:
         return Stepwise.of([block.eval()]) is not None
 
     with torch.no_grad():
         assert usable(DecoderBlock(D, H, 24))
         assert Stepwise.of([DecoderBlock(D, H, 24)]) is None, "in training"
-        for own in (SelfAttention(D, H, score="additive"), SelfAttention(D, H, key_heads=2)):
-            assert not usable(DecoderBlock(D, H, 24, attention=own))
+        for own in ("additive", "relative_clipped"):
+            assert not usable(DecoderBlock(D, H, 24, attention=SelfAttention(D, H, score=own)))
+            assert not usable(EncoderBlock(D, H, 24, attention=SelfAttention(D, H, score=own)))
         cross = CrossAttention(D, H, weigh="sparsemax")
         assert not usable(DecoderBlock(D, H, 24, cross=cross))
-        assert not usable(DecoderBlock(D, H, 24, feedforward=torch.nn.Linear(D, D)))
         hooked = DecoderBlock(D, H, 24)
         hooked.cross.merge.register_forward_hook(lambda *_: None)
         assert not usable(hooked)

@@ -1,0 +1,110 @@
+"""A linear layer as a plain function, with its weights laid out as a few rows take them fastest.
+
+What one step of a decoder multiplies are a few rows with all the weights there are. Of a weight
+that lies column by column one row takes half the time; a handful of rows take less of one that was
+packed into blocks. So a weight is copied once into the form that its first steps ask for. A copy is
+used as long as the weight is what it was: an optimiser's step or other weights that are loaded make
+a new one.
+
+>>> import torch
+>>> linear = nn.Linear(4, 6)
+>>> x = torch.randn(3, 4)
+>>> with torch.no_grad():
+...     bool(torch.allclose(product(linear)(x), linear(x), atol=1e-6))
+True
+"""
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from regard.layers.feedforward import FeedForward
+
+Product = Callable[[Tensor], Tensor]
+"""What a module computes of rows `[B,D]`; what it gives is nobody else's."""
+
+FEW = 48
+"""Up to so many rows a packed weight is the faster one."""
+
+LARGE = 2**18
+"""Weights of so many elements are worth packing."""
+
+
+def product(module: nn.Module) -> Product:
+    """What a module without hooks computes; one that is not known here is called as it is."""
+    if type(module) is nn.Linear:
+        return laid(module, module.weight, module.bias)
+    if type(module) is nn.LayerNorm:
+        shape, eps = list(module.normalized_shape), module.eps
+        scale, shift = module.weight, module.bias
+        return lambda x: torch.layer_norm(x, shape, scale, shift, eps)
+    if type(module) is FeedForward:
+        widen, narrow = product(module.widen), product(module.narrow)
+        plain: Product = module.activation
+        # The sums before it are nobody else's, so they may be changed where they are.
+        activation = torch.relu_ if plain is F.relu else plain
+        return lambda x: narrow(activation(widen(x)))
+    return module
+
+
+class Laid:
+    """W x + b for rows, with W as it is, column by column, or packed."""
+
+    __slots__ = ("_columns", "_packed", "_stamp", "bias", "weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias, self._stamp = weight, bias, stamp(weight)
+        words, width = weight.shape
+        here = weight.device.type == "cpu"
+        large = words * width >= LARGE and weight.dtype == torch.float32
+        # None is "not yet", False is "never": rows of a long sum are read one after another anyway.
+        self._columns: Tensor | bool | None = None if here and 2 * words >= width else False
+        self._packed: Tensor | bool | None = None if here and large and packs() else False
+
+    def fits(self, weight: Tensor, bias: Tensor | None) -> bool:
+        """Is it still of this weight, and the weight as it was?"""
+        return self.weight is weight and self.bias is bias and self._stamp == stamp(weight)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The product, by the form that suits so many rows."""
+        if self._packed is not False and 1 < x.shape[0] <= FEW:
+            if self._packed is None:
+                self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
+            done: Tensor = torch.ops.mkldnn._linear_pointwise(
+                x, self._packed, self.bias, "none", [], ""
+            )
+            return done
+        if self._columns is None:
+            self._columns = self.weight.detach().t().contiguous()
+        if self._columns is False:
+            return F.linear(x, self.weight, self.bias)
+        assert isinstance(self._columns, Tensor)
+        if self.bias is None:
+            return torch.mm(x, self._columns)
+        return torch.addmm(self.bias, x, self._columns)
+
+
+def laid(owner: nn.Module, weight: Tensor, bias: Tensor | None) -> Laid:
+    """The product with the weight of a module, which keeps it."""
+    found = _LAID.get(owner)
+    if found is None or not found.fits(weight, bias):
+        found = _LAID[owner] = Laid(weight, bias)
+    return found
+
+
+def stamp(weight: Tensor) -> tuple[int, int]:
+    """What changes when the weight does."""
+    return weight.data_ptr(), -1 if weight.is_inference() else weight._version
+
+
+def packs() -> bool:
+    """Can weights be packed here?"""
+    there = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+    return there and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+_LAID: WeakKeyDictionary[nn.Module, Laid] = WeakKeyDictionary()
+"""By the module whose weight it is; gone when the module is."""

@@ -1,0 +1,143 @@
+"""Layers taken apart do what the whole ones do, for every kind that can be taken apart."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pytest
+import torch
+from torch import nn
+
+from regard.attention import intervene, record, uniform
+from regard.layers.block import EncoderBlock
+from regard.layers.cache import Cache
+from regard.layers.feedforward import GatedFeedForward
+from regard.layers.multihead import SelfAttention
+from regard.layers.position import Rotary
+from regard.layers.product import product
+from regard.layers.shelf import Written
+from regard.layers.stepwise import Stepwise
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a layer may have of its own."""
+
+    norm_first: bool = True
+    key_heads: int = 4
+    score: str = "scaled_dot"
+    rotary: bool = False
+    gated: bool = False
+
+    def block(self) -> EncoderBlock:
+        """Such a layer, whose normalisation is not the identity."""
+        torch.manual_seed(1)
+        attention = SelfAttention(
+            16,
+            4,
+            key_heads=self.key_heads,
+            score=self.score,
+            rotary=Rotary(4) if self.rotary else None,
+        )
+        feedforward = GatedFeedForward(16, 24) if self.gated else None
+        block = EncoderBlock(
+            16,
+            4,
+            24,
+            dropout=0.5,
+            norm_first=self.norm_first,
+            attention=attention,
+            feedforward=feedforward,
+        )
+        return shaken(block)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def shaken(module: M) -> M:
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return module.double().eval()
+
+
+KINDS = {
+    "before": Kind(),
+    "after": Kind(norm_first=False),
+    "shared keys": Kind(key_heads=2),
+    "rotary": Kind(rotary=True),
+    "cosine": Kind(score="cosine"),
+    "gated": Kind(gated=True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_layer_taken_apart_steps_as_the_whole_one(kind: Kind) -> None:
+    blocks = [kind.block(), kind.block()]
+    with torch.no_grad():
+        lean = Stepwise.of(blocks)
+        assert lean is not None
+        apart, caches = Written.begun(layers=2, by_row=False), [Cache(), Cache()]
+        for step in range(40):  # more than there is room for at first
+            x = torch.randn(3, 16, dtype=torch.float64)
+            got, apart = lean(x.clone(), apart)
+            wanted = x[:, None]
+            for number, block in enumerate(blocks):
+                wanted, caches[number] = block.step(wanted, caches[number])
+            torch.testing.assert_close(got, wanted[:, 0], msg=f"step {step}")
+            if step in (3, 20):
+                rows = torch.tensor([2, 0, 0])
+                apart, caches = apart.select(rows), [cache.select(rows) for cache in caches]
+
+
+def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
+    block = KINDS["before"].block()
+    x = torch.randn(3, 2, 16, dtype=torch.float64)
+    with torch.no_grad():
+        lean = Stepwise.of([block])
+        assert lean is not None
+        _, begun = lean(x[:, 0].clone(), Written.begun(layers=1))
+        (cache,) = begun.caches()
+        with record(block) as tape:
+            recorded, _ = lean(x[:, 1], begun)
+        plain, _ = lean(x[:, 1], begun)
+        assert torch.equal(recorded, plain)
+        with record(block) as whole:
+            block.step(x[:, 1:], cache)
+        (call,), (wanted,) = tape["attention"], whole["attention"]
+        assert call.rows == wanted.rows == (1,)
+        torch.testing.assert_close(call.weights, wanted.weights)
+        with intervene(block, {"attention": uniform}):
+            evened, _ = lean(x[:, 1], begun)
+            other, _ = block.step(x[:, 1:], cache)
+        torch.testing.assert_close(evened, other[:, 0])
+        assert not torch.allclose(evened, plain)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64])
+@pytest.mark.parametrize("shape", [(24, 16), (16, 48), (1024, 300), (300, 1024)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_product_is_that_of_the_layer_however_it_is_laid_out(
+    rows: int, shape: tuple[int, int], bias: bool
+) -> None:
+    linear = nn.Linear(shape[1], shape[0], bias=bias)
+    x = torch.randn(rows, shape[1])
+    with torch.no_grad():
+        torch.testing.assert_close(product(linear)(x), linear(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_weights_that_changed_are_laid_out_anew(rows: int) -> None:
+    linear, x = nn.Linear(300, 1024), torch.randn(rows, 300)
+    close = {"atol": 1e-5, "rtol": 1e-5}
+    with torch.no_grad():
+        before = product(linear)(x)
+        linear.weight.mul_(2)
+        torch.testing.assert_close(product(linear)(x), linear(x), **close)
+        linear.load_state_dict(nn.Linear(300, 1024).state_dict())
+        torch.testing.assert_close(product(linear)(x), linear(x), **close)
+    sgd = torch.optim.SGD(linear.parameters(), 0.1)
+    linear(x).sum().backward()
+    sgd.step()
+    with torch.no_grad():
+        torch.testing.assert_close(product(linear)(x), linear(x), **close)
+    assert not torch.allclose(linear(x), before)
