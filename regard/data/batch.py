@@ -57,6 +57,8 @@ class WholeBatches(ABC):
 
     follows = False
     """Does each batch go on where the one before it ended?"""
+    worth_a_thread = False
+    """Does a batch take so long to make that it is better begun while the one before is used?"""
 
     def __init__(self, rows: int) -> None:
         self.rows = positive("batch", rows)
@@ -86,6 +88,7 @@ class Shard:
         if not 0 <= rank < positive("world", world):
             raise UserError(f"rank={rank} is not among world={world} processes, from 0")
         self.follows = whole.follows
+        self.worth_a_thread = whole.worth_a_thread
         self._whole = whole
         self._rows = slice(rank, None, world)
 

@@ -140,13 +140,14 @@ class BucketBatches(WholeBatches):
 
     def _plan(self, epoch: int) -> list[Tensor]:
         """The sentences of every batch of an epoch; that of the last one asked for is kept."""
-        if self._known is None or self._known[0] != epoch:
+        known = self._known
+        if known is None or known[0] != epoch:
             order = shuffled(len(self._lengths), self._seed, epoch, 0)
             order = order[self._buckets[order].argsort(stable=True)]
             cut = [order[first:last] for first, last in pairwise(self._cuts)]
             turn = shuffled(len(cut), self._seed, epoch, 1).tolist()
-            self._known = (epoch, [cut[place] for place in turn])
-        return self._known[1]
+            known = self._known = (epoch, [cut[place] for place in turn])
+        return known[1]
 
     def batch(self, epoch: int, index: int) -> Batch:
         """The sentences of a batch as tensors."""

@@ -115,6 +115,8 @@ class PretrainingBatches(WholeBatches):
     are left out, or fewer, and then some come twice.
     """
 
+    worth_a_thread = True
+
     def __init__(self, passages: Passages, batch: int, copies: int | None = None) -> None:
         super().__init__(batch)
         self._passages = passages
@@ -127,7 +129,8 @@ class PretrainingBatches(WholeBatches):
 
     def _of(self, made: int) -> BucketBatches:
         """The batches of what was made for an epoch; those of the last one asked for are kept."""
-        if self._held is None or self._held[0] != made:
+        held = self._held
+        if held is None or held[0] != made:
             pairs = self._passages.made(made)
 
             def gather(numbers: Int[Tensor, "B"]) -> Batch:
@@ -135,8 +138,8 @@ class PretrainingBatches(WholeBatches):
 
             lengths = self._passages.lengths(pairs)
             batches = BucketBatches(lengths, gather, batch=self.rows, seed=self._passages.seed)
-            self._held = (made, batches)
-        return self._held[1]
+            held = self._held = (made, batches)
+        return held[1]
 
     def batch(self, epoch: int, index: int) -> Batch:
         """The inputs of a batch as tensors."""

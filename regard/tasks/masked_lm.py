@@ -231,7 +231,7 @@ class MaskedLM(OpenTask):
             right = (scores.argmax(1) == apart).sum()
         if model.training:
             total = said.words.surprise(targets)
-            counts = {"words": float(total)}
+            counts = {"words": total.item()}
             if scores is not None:
                 counts["next_accuracy"] = float(right) / pairs * items
             return Loss(total=total + beside * items, items=items, counts=counts)

@@ -43,10 +43,13 @@ class Learner:
         began, state, at = monotonic(), self.state, self.state.progress
         group, again = self.plan.group(at), self._as_it_was()
         rate = self._set_rate()
-        sums = Sums()
+        sums, waited = Sums(), 0.0
         for index in group:
+            asked = monotonic()
+            batch = self._batch(at.epoch, index)
+            waited += monotonic() - asked
             with computing_in(self.plan.settings.precision, state.device):
-                loss = self.task.loss(state.model, self._batch(at.epoch, index), state.carry)
+                loss = self.task.loss(state.model, batch, state.carry)
             loss.total.backward()
             state.carry = detached(loss.carry)
             sums += sums_of(loss)
@@ -60,10 +63,10 @@ class Learner:
         state.optimiser.zero_grad()
         if state.ema:
             state.ema.follow(at.update + 1)
-        self._move_on(group, sums, monotonic() - began)
+        self._move_on(group, sums, monotonic() - began, waited)
         return Learned(rate, norm, stopping)
 
-    def _move_on(self, group: range, sums: Sums, took: float) -> None:
+    def _move_on(self, group: range, sums: Sums, took: float, waited: float) -> None:
         """Count the update; an epoch begins with nothing handed on from the one before."""
         at, ended = self.state.progress, group.stop == self.plan.batches
         if ended:
@@ -76,6 +79,7 @@ class Learner:
             seconds=at.seconds + took,
             sums=at.sums + sums,
             took=at.took + took,
+            waited=at.waited + waited,
         )
 
     def _batch(self, epoch: int, index: int) -> Batch:

@@ -19,6 +19,7 @@ from regard.core.errors import choose
 from regard.core.mode import evaluating
 from regard.core.protocols import Batches, Task
 from regard.train import durable
+from regard.train.ahead import ahead
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoints
 from regard.train.display import Display, Silent, display_for
@@ -110,7 +111,7 @@ class Loop:
             world=world,
             device=self.device,
         )
-        self.learner = Learner(task=task, batches=batches, plan=self.plan, state=self.state)
+        self.learner = Learner(task=task, batches=ahead(batches), plan=self.plan, state=self.state)
 
     def begin(self, display: Display) -> Log:
         """Start, or go on from the newest whole checkpoint; the log from there on."""
@@ -174,11 +175,12 @@ class Loop:
             "lr": self.last.rate,
             "norm": self.last.norm,
             "items_per_second": at.sums.items / max(at.took, 1e-9),
+            "waiting": round(at.waited / max(at.took, 1e-9), 4),
             "seconds": round(at.seconds, 3),
         }
         left = at.seconds / at.update * (self.plan.updates - at.update)
         self.log.trained(at.update, values, seconds_left=left)
-        self.state.progress = replace(at, sums=Sums(), took=0.0)
+        self.state.progress = replace(at, sums=Sums(), took=0.0, waited=0.0)
 
     def validate(self) -> None:
         """Measure the model, if that is due; it draws nothing from the training's generators."""

@@ -39,6 +39,8 @@ class Progress:
     """Of the updates since the last line of the log."""
     took: float = 0.0
     """How many seconds those took."""
+    waited: float = 0.0
+    """How many of these seconds there was no batch to work on."""
 
     @property
     def best(self) -> tuple[int, float] | None:
