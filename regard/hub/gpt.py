@@ -1,0 +1,43 @@
+"""OpenAI GPT's checkpoints (Radford et al. 2018): normalised after each sum, nothing at the end."""
+
+from regard.core.errors import UserError, choose
+from regard.hub.family import Family, Ours, Plan
+from regard.hub.gpts import Names, body_of, computes, generation, read, written
+from regard.hub.store import Settings
+
+NAMES = Names(
+    tokens="tokens_embed",
+    positions="positions_embed",
+    last=None,
+    causal="OpenAIGPTLMHeadModel",
+    bare="OpenAIGPTModel",
+    classifier="OpenAIGPTForSequenceClassification",
+)
+
+ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
+"""Our names of activations by theirs: what is called gelu here is always the approximation."""
+
+
+def ours(settings: Settings, name: str) -> Plan:
+    """What a config of OpenAI GPT means here."""
+    activation = choose("afn", settings.word("afn", "gelu"), ACTIVATIONS)
+    return read(NAMES, settings, name, activation, norm="after")
+
+
+def theirs(said: Ours) -> dict[str, object]:
+    """The config of an OpenAI GPT."""
+    c = body_of(said.model).config
+    known = {our: their for their, our in reversed(ACTIVATIONS.items())}
+    if c.activation not in known:
+        raise UserError(f"OpenAI GPT has no activation {c.activation}; it has {', '.join(known)}")
+    return {"model_type": "openai-gpt", **written(NAMES, said), "afn": known[c.activation]}
+
+
+FAMILY = Family(
+    name="openai-gpt",
+    kinds=NAMES.kinds,
+    ours=ours,
+    theirs=theirs,
+    computes=computes,
+    generation=generation,
+)

@@ -1,0 +1,172 @@
+"""What OpenAI GPT and GPT-2 have in common: layers, heads, and how both are written.
+
+Their matrices are kept as x W and turned on the way. A family is `Names` and its own words for the
+settings.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.hub.encoders import labelled
+from regard.hub.family import Ours, Plan
+from regard.hub.keys import Row, Table, layer
+from regard.hub.store import MOST_LAYERS, Settings
+from regard.models.gpt import GPT
+from regard.models.gpt_classifier import GPTClassifier
+
+PREFIX = "transformer."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Names:
+    """Where a family has its tensors, and what its architectures are called."""
+
+    tokens: str
+    positions: str
+    last: str | None
+    """The norm behind the last layer, if there is one."""
+    causal: str
+    """The architecture that guesses the next token."""
+    bare: str
+    """The architecture that has no head."""
+    classifier: str
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Names in MODELS by architecture."""
+        return {self.causal: "gpt", self.bare: "gpt", self.classifier: "gpt_classifier"}
+
+
+def rows(names: Names, body: str, *, tied: bool) -> list[Row]:
+    """The tensors of a GPT that is called `body` here."""
+    block, ours = f"{PREFIX}h.{{}}.", f"{body}layers.{{}}."
+    last = [] if names.last is None else layer(f"{body}norm", f"{PREFIX}{names.last}")
+    output = [] if tied else [Row(f"{body}output.weight", ("lm_head.weight",))]
+    turned = {
+        "attention.project": "attn.c_attn",
+        "attention.merge": "attn.c_proj",
+        "feedforward.widen": "mlp.c_fc",
+        "feedforward.narrow": "mlp.c_proj",
+    }
+    return [
+        Row(f"{body}embed.table.weight", (f"{PREFIX}{names.tokens}.weight",)),
+        Row(f"{body}position.table", (f"{PREFIX}{names.positions}.weight",)),
+        *(
+            row
+            for one, other in turned.items()
+            for row in layer(ours + one, block + other, transposed=True)
+        ),
+        *layer(f"{ours}around_attention.norm", f"{block}ln_1"),
+        *layer(f"{ours}around_feedforward.norm", f"{block}ln_2"),
+        *last,
+        *output,
+    ]
+
+
+def read(names: Names, settings: Settings, architecture: str, activation: str, norm: str) -> Plan:
+    """What a config means here."""
+    width = settings.whole("n_embd")
+    has_words = architecture == names.causal
+    tied = settings.truth("tie_word_embeddings", True) or not has_words
+    body: dict[str, object] = {
+        "width": width,
+        "heads": settings.whole("n_head"),
+        "layers": settings.whole("n_layer", most=MOST_LAYERS),
+        "context": settings.whole("n_positions", settings.whole("n_ctx", 512)),
+        "hidden": settings.whole("n_inner", 4 * width),
+        "activation": activation,
+        "norm": norm,
+        "tied": tied,
+        "norm_eps": settings.number("layer_norm_epsilon", 1e-5),
+        "dropout": settings.number("resid_pdrop", 0.1),
+        "embedding_dropout": settings.number("embd_pdrop", 0.1),
+        "attention_dropout": settings.number("attn_pdrop", 0.1),
+    }
+    made = GPT.Config.model_validate(body)
+    sizes = {"vocabulary": settings.whole("vocab_size")}
+    if architecture != names.classifier:
+        table = Table(
+            rows(names, "", tied=tied),
+            layers=made.layers,
+            prefix=PREFIX,
+            bare=architecture == names.bare,
+            tied={"lm_head.weight": f"{PREFIX}{names.tokens}.weight"} if tied else {},
+            ignored=TRIANGLES,
+        )
+        return Plan(kind="gpt", task="language_model", model=made, sizes=sizes, table=table)
+    settings.refuse_unless("problem_type", None, "single_label_classification")
+    labels = settings.labels()
+    model: Config = GPTClassifier.Config(body=made, dropout=0.0)
+    return Plan(
+        kind="gpt_classifier",
+        task="classify",
+        model=model,
+        sizes={**sizes, "classes": len(labels)},
+        table=Table(
+            [*rows(names, "body.", tied=True), Row("output.weight", ("score.weight",))],
+            layers=made.layers,
+            prefix=PREFIX,
+            ignored=TRIANGLES,
+        ),
+        labels=labels,
+    )
+
+
+def body_of(model: nn.Module) -> GPT:
+    """The GPT that a model is, or has."""
+    found = model.body if isinstance(model, GPTClassifier) else model
+    if not isinstance(found, GPT):
+        raise UserError(f"a {type(model).__name__} is no GPT")
+    return found
+
+
+def written(names: Names, ours: Ours) -> dict[str, object]:
+    """A config, but for the activation and what only one family has."""
+    c = body_of(ours.model).config
+    classifies = isinstance(ours.model, GPTClassifier)
+    said = ours.specials
+    return {
+        "architectures": [names.classifier if classifies else names.causal],
+        "vocab_size": ours.sizes["vocabulary"],
+        "n_embd": c.width,
+        "n_head": c.heads,
+        "n_layer": c.layers,
+        "n_positions": c.context,
+        "layer_norm_epsilon": c.norm_eps,
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout if c.embedding_dropout is None else c.embedding_dropout,
+        "attn_pdrop": c.dropout if c.attention_dropout is None else c.attention_dropout,
+        "tie_word_embeddings": c.tied,
+        **{f"{role}_token_id": said.get(role) for role in ("bos", "eos", "pad")},
+        **labelled(ours.labels),
+    }
+
+
+def computes(model: nn.Module) -> Mapping[str, object]:
+    """What the settings of a model come to when it is used, with nothing left unsaid."""
+    c = body_of(model).config
+    found: dict[str, object] = c.model_dump(
+        exclude={"dropout", "embedding_dropout", "attention_dropout"}
+    )
+    found["hidden"] = c.hidden or 4 * c.width
+    found["key_heads"] = c.key_heads or c.heads
+    if isinstance(model, GPTClassifier):
+        found["bias of classes"] = model.config.bias
+    return found
+
+
+def generation(ours: Ours) -> dict[str, object]:
+    """generation_config.json: where texts begin and end, and how long they may be."""
+    said: Sequence[str] = ("bos", "eos", "pad")
+    return {
+        **{f"{role}_token_id": ours.specials[role] for role in said if role in ours.specials},
+        "max_length": body_of(ours.model).context_limit,
+    }
+
+
+TRIANGLES = ("*.attn.bias", "*.attn.masked_bias")
+"""Masks that old files hold, though anyone can draw them."""
