@@ -18,6 +18,7 @@ from regard.models.elmo import ELMo
 from regard.models.encoder_decoder import EncoderDecoder
 from regard.models.glove import GloVe
 from regard.models.gpt import GPT
+from regard.models.gpt_classifier import GPTClassifier
 from regard.models.han import HAN
 from regard.models.hard_attention import HardAttention
 from regard.models.hred import HRED
@@ -71,6 +72,7 @@ MODELS: dict[str, type[nn.Module]] = {
     "han": HAN,
     "text_transformer": TextTransformer,
     "ulmfit": ULMFiT,
+    "gpt_classifier": GPTClassifier,
     "bilstm_crf": BiLSTMCRF,
 }
 """Every model by the name a recipe calls it."""
