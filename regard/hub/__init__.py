@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import UserError, choose, nearest
-from regard.hub import bert, distilbert, roberta
+from regard.hub import bert, distilbert, gpt, gpt2, roberta
 from regard.hub.family import Family, Ours, Plan, architecture_of
 from regard.hub.keys import Table, to_ours, to_theirs
 from regard.hub.store import (
@@ -34,7 +34,8 @@ from regard.hub.store import (
 from regard.models import MODELS
 
 FAMILIES: dict[str, Family] = {
-    each.name: each for each in (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY)
+    each.name: each
+    for each in (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY, gpt2.FAMILY, gpt.FAMILY)
 }
 """Every kind of foreign model that is known, by its `model_type`."""
 
