@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from regard.attention import intervene as intervene
     from regard.attention import record as record
     from regard.core.errors import UserError as UserError
+    from regard.pretrained import from_pretrained as from_pretrained
     from regard.run import load as load
 
 __version__ = "0.1.0"
@@ -18,11 +19,20 @@ __version__ = "0.1.0"
 _HOMES = {
     "UserError": "regard.core.errors",
     "audit": "regard",
+    "from_pretrained": "regard.pretrained",
     "intervene": "regard.attention",
     "load": "regard.run",
     "record": "regard.attention",
 }
-__all__ = ["UserError", "__version__", "audit", "intervene", "load", "record"]
+__all__ = [
+    "UserError",
+    "__version__",
+    "audit",
+    "from_pretrained",
+    "intervene",
+    "load",
+    "record",
+]
 
 
 def __getattr__(name: str) -> object:

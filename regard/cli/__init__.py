@@ -14,7 +14,9 @@ from regard.cli import (
     cost,
     doctor,
     evaluate,
+    export,
     generate,
+    import_folder,
     look,
     neighbours,
     predict,
@@ -46,6 +48,8 @@ app.command("look")(look.look)
 app.command("serve")(serve.serve)
 app.command("neighbours")(neighbours.neighbours)
 app.command("analogy")(analogy.analogy)
+app.command("import")(import_folder.import_folder)
+app.command("export")(export.export)
 app.command("vectors")(vectors.vectors)
 app.command("audit")(audit.audit)
 app.command("compare")(compare.compare)

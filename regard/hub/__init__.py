@@ -31,6 +31,7 @@ from regard.hub.store import (
     read_tensors,
     write_folder,
 )
+from regard.hub.undrawn import Undrawn
 from regard.models import MODELS
 
 FAMILIES: dict[str, Family] = {
@@ -68,7 +69,8 @@ def from_pretrained(folder: Path, architecture: str | None = None) -> Loaded:
         plan = plan.otherwise
     shapes = {name: each.shape for name, each in empty(plan).state_dict().items()}
     ours, told = to_ours(plan.table, tensors, shapes, str(folder))
-    model = MODELS[plan.kind](plan.model, **plan.sizes)
+    with Undrawn():
+        model = MODELS[plan.kind](plan.model, **plan.sizes)
     model.load_state_dict(ours)
     return Loaded(family.name, plan, model.eval(), tuple(told))
 
@@ -131,7 +133,7 @@ def differs(family: Family, config: dict[str, object], ours: Ours) -> Table | st
 
 def empty(plan: Plan) -> nn.Module:
     """The model of a plan without memory for its weights: names, shapes and settings."""
-    with torch.device("meta"):
+    with torch.device("meta"), Undrawn():
         return MODELS[plan.kind](plan.model, **plan.sizes)
 
 

@@ -117,7 +117,8 @@ def to_ours(
     ]
     if surplus:
         told.append(f"left out, since this model has no place for it: {named(surplus)}")
-    kinds = {str(each.dtype).removeprefix("torch.") for each in held.values()} - {"float32"}
+    used = [held[each] for row in table.every for each in row.theirs]
+    kinds = {str(each.dtype).removeprefix("torch.") for each in used} - {"float32"}
     if kinds:
         told.append(f"read as float32, and kept there as {', '.join(sorted(kinds))}")
     return found, told

@@ -1,0 +1,64 @@
+"""Names on the Hugging Face hub: fetched only if that was asked for, and told at once if not.
+
+Nothing else in the package opens a connection.
+"""
+
+from pathlib import Path
+
+from regard.core.errors import UserError
+from regard.hub.store import one_line
+
+SECONDS = 5.0
+"""How long the hub may take to say whether it is there."""
+
+WANTED = ("*.json", "*.safetensors", "*.bin", "*.txt", "*.spm", "*.model")
+"""Files that a checkpoint is made of here."""
+
+
+def located(name: str | Path, *, download: bool = False) -> Path:
+    """The folder of that name; or one of the hub, fetched into its cache, if `download` says so."""
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder.exists():
+        raise UserError(f"{folder}: this is a file; give the folder that holds config.json")
+    if not download:
+        raise UserError(
+            f"{name}: there is no such folder. If it is a name on the Hugging Face hub, say "
+            "--download (download=True), and it is fetched from there"
+        )
+    return fetched(str(name))
+
+
+def fetched(name: str) -> Path:
+    """A checkpoint of the hub, in the cache of its own library."""
+    try:
+        from huggingface_hub import HfApi, snapshot_download
+    except ImportError:
+        raise UserError(
+            f"{name}: to fetch it, install huggingface_hub: pip install huggingface_hub"
+        ) from None
+    try:
+        HfApi().model_info(name, timeout=SECONDS)
+    except Exception as problem:  # of a dozen kinds, by what is missing: name, right or network
+        kept = held(name)
+        if kept is not None:
+            return kept
+        raise UserError(
+            f"{name}: cannot be fetched from the hub: {one_line(problem)}; without a connection, "
+            "give a folder that is here"
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(WANTED)))
+    except Exception as problem:
+        raise UserError(f"{name}: was not fetched whole: {one_line(problem)}") from None
+
+
+def held(name: str) -> Path | None:
+    """What an earlier download has left in the cache."""
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(WANTED), local_files_only=True))
+    except (OSError, ValueError):
+        return None
