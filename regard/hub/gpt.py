@@ -1,6 +1,6 @@
 """OpenAI GPT's checkpoints (Radford et al. 2018): normalised after each sum, nothing at the end."""
 
-from regard.core.errors import UserError, choose
+from regard.core.errors import choose
 from regard.hub.family import Family, Ours, Plan
 from regard.hub.gpts import Names, body_of, computes, generation, read, written
 from regard.hub.store import Settings
@@ -28,9 +28,9 @@ def theirs(said: Ours) -> dict[str, object]:
     """The config of an OpenAI GPT."""
     c = body_of(said.model).config
     known = {our: their for their, our in reversed(ACTIVATIONS.items())}
-    if c.activation not in known:
-        raise UserError(f"OpenAI GPT has no activation {c.activation}; it has {', '.join(known)}")
-    return {"model_type": "openai-gpt", **written(NAMES, said), "afn": known[c.activation]}
+    # Any other is found out when the config is read again: that is how a family says what it lacks.
+    named = known.get(c.activation, "gelu")
+    return {"model_type": "openai-gpt", **written(NAMES, said), "afn": named}
 
 
 FAMILY = Family(
