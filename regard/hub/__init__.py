@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from regard.core.errors import UserError, choose, nearest
@@ -63,7 +64,7 @@ def from_pretrained(folder: Path, architecture: str | None = None) -> Loaded:
     """
     settings = read_settings(folder)
     family = family_of(settings)
-    plan = family.ours(settings, architecture_of(settings, family, architecture))
+    plan = planned(family, settings, architecture)
     tensors = read_tensors(folder)
     if plan.otherwise is not None and plan.table.lacks(tensors):
         plan = plan.otherwise
@@ -118,7 +119,7 @@ def written_as(ours: Ours, family: str | None) -> tuple[Family, dict[str, object
 def differs(family: Family, config: dict[str, object], ours: Ours) -> Table | str:
     """The table of a config, if it comes to the same model when it is read; else what it cannot."""
     settings = Settings(Path(CONFIG), config)
-    plan: Plan | None = family.ours(settings, architecture_of(settings, family))
+    plan: Plan | None = planned(family, settings)
     wanted, reason = dict(family.computes(ours.model)), "has other tensors"
     while plan is not None:
         there = family.computes(empty(plan))
@@ -129,6 +130,18 @@ def differs(family: Family, config: dict[str, object], ours: Ours) -> Table | st
             reason = f"has {other[0]}={there.get(other[0])}, not {wanted[other[0]]}"
         plan = plan.otherwise
     return reason
+
+
+def planned(family: Family, settings: Settings, architecture: str | None = None) -> Plan:
+    """What a config means here; settings that no model of ours can have are refused."""
+    try:
+        return family.ours(settings, architecture_of(settings, family, architecture))
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        place = ".".join(str(each) for each in first["loc"])
+        given = f"{place}={first['input']!r} " if place else ""
+        said = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        raise UserError(f"{settings.path}: {given}{said}") from None
 
 
 def empty(plan: Plan) -> nn.Module:

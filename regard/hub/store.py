@@ -26,7 +26,7 @@ INDEX = ".index.json"
 """How the file ends that says which shard holds which tensor."""
 SHARD_BYTES = 5 * 2**30
 """Of weights in one file, unless the caller says otherwise."""
-LARGEST = 2**31
+LARGEST = 2**24
 """Of any size in a config: what is larger is a mistake or an attack."""
 MOST_LAYERS = 4096
 

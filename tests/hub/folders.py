@@ -1,0 +1,59 @@
+"""Small foreign folders for tests, made by transformers itself."""
+
+import json
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from torch import nn
+
+WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "##s", "good", "bad", ".", "!"]
+MARKS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+VOCABULARY = {token: number for number, token in enumerate([*MARKS, *WORDS])}
+
+SIZES = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 32,
+}
+
+
+def tokeniser() -> Tokenizer:
+    """BERT's pipeline over a few words."""
+    pipeline = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]"))
+    pipeline.normalizer = normalizers.BertNormalizer()
+    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return pipeline
+
+
+def bert_folder(folder: Path, architecture: str = "BertForMaskedLM", **settings: object) -> Path:
+    """A BERT with weights drawn anew, its tokeniser beside it."""
+    torch.manual_seed(5)
+    config = transformers.BertConfig(**{**SIZES, **settings})
+    model = getattr(transformers, architecture)(config).eval()
+    for each in model.parameters():
+        nn.init.normal_(each, std=0.3)
+    model.save_pretrained(folder)
+    write_tokeniser(folder)
+    return folder
+
+
+def write_tokeniser(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text(tokeniser().to_str())
+    names = ("pad", "unk", "cls", "sep", "mask")
+    roles = {f"{name}_token": mark for name, mark in zip(names, MARKS, strict=True)}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **roles})
+    )
+
+
+def changed(folder: Path, **settings: object) -> None:
+    """Change values of a folder's config.json; None removes one."""
+    path = folder / "config.json"
+    held = {**json.loads(path.read_text()), **settings}
+    path.write_text(json.dumps({name: each for name, each in held.items() if each is not None}))

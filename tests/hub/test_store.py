@@ -1,0 +1,282 @@
+"""Files of checkpoints: every form gives the same tensors, and what is broken is told."""
+
+import json
+import struct
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from regard.core.errors import UserError
+from regard.hub import FAMILIES, from_pretrained, save_pretrained
+from regard.hub.family import Ours
+from regard.hub.store import read_tensors
+from tests.hub.folders import bert_folder, changed
+
+pytestmark = pytest.mark.usefixtures("as_users_run_it")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return bert_folder(tmp_path / "bert")
+
+
+def refused(folder: Path, match: str) -> None:
+    """The folder is refused in one line that names what is wrong."""
+    with pytest.raises(UserError, match=match) as told:
+        from_pretrained(folder)
+    assert "\n" not in str(told.value)
+    assert len(str(told.value)) < 500 + len(str(folder))
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+def as_bin(folder: Path, tensors: object) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def test_shards_and_bin_files_hold_the_same_model(folder: Path, tmp_path: Path) -> None:
+    loaded = from_pretrained(folder)
+    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    files = save_pretrained(ours, tmp_path / "shards", shard_bytes=2000)
+    assert len([each for each in files if each.suffix == ".safetensors"]) > 3
+    index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(
+        each.nbytes for each in read_tensors(tmp_path / "shards").values()
+    )
+    before = loaded.model.state_dict()
+    assert same(from_pretrained(tmp_path / "shards").model.state_dict(), before)
+    as_bin(folder, load_file(folder / "model.safetensors"))
+    assert same(from_pretrained(folder).model.state_dict(), before)
+
+
+def test_shards_load_in_transformers(folder: Path, tmp_path: Path) -> None:
+    import transformers
+
+    loaded = from_pretrained(folder)
+    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    save_pretrained(ours, tmp_path / "shards", shard_bytes=2000)
+    back = transformers.BertForMaskedLM.from_pretrained(tmp_path / "shards")
+    there = transformers.BertForMaskedLM.from_pretrained(folder)
+    assert same(dict(back.state_dict()), dict(there.state_dict()))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_read_as_float32_and_can_be_written(
+    folder: Path, tmp_path: Path, dtype: str
+) -> None:
+    whole = from_pretrained(folder)
+    ours = Ours(kind="bert", model=whole.model, sizes=whole.plan.sizes)
+    save_pretrained(ours, tmp_path / "half", dtype=dtype)
+    assert {str(each.dtype) for each in read_tensors(tmp_path / "half").values()} == {
+        f"torch.{dtype}"
+    }
+    half = from_pretrained(tmp_path / "half")
+    assert half.told == (f"read as float32, and kept there as {dtype}",)
+    for name, each in half.model.state_dict().items():
+        rounded = whole.model.state_dict()[name].to(getattr(torch, dtype)).float()
+        assert torch.equal(each, rounded), name
+
+
+def test_names_of_old_and_of_bare_files_are_known(folder: Path) -> None:
+    expected = from_pretrained(folder).model.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    old = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("LayerNorm.bias", "LayerNorm.beta"): each
+        for name, each in tensors.items()
+    }
+    save_file(old, folder / "model.safetensors")
+    assert same(from_pretrained(folder).model.state_dict(), expected)
+
+
+def test_tied_missing_and_surplus_tensors_are_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    table = "bert.embeddings.word_embeddings.weight"
+    twice = {**tensors, "cls.predictions.decoder.weight": tensors[table].clone()}
+    save_file(twice, folder / "model.safetensors")
+    assert from_pretrained(folder).told == ()
+    twice["cls.predictions.decoder.weight"] = tensors[table] + 1
+    twice["bert.pooler.dense.bias"] = torch.zeros(8)
+    save_file(twice, folder / "model.safetensors")
+    differs, surplus = from_pretrained(folder).told
+    assert differs.startswith(f"cls.predictions.decoder.weight is not {table}")
+    assert surplus.endswith("no place for it: bert.pooler.dense.bias")
+    only = {name: each for name, each in twice.items() if name != table}
+    save_file(only, folder / "model.safetensors")  # what is tied to it stands for it
+    found = from_pretrained(folder).model.state_dict()["encoder.embed.table.weight"]
+    assert torch.equal(found, tensors[table] + 1)
+    del only["bert.encoder.layer.1.attention.self.key.bias"]
+    save_file(only, folder / "model.safetensors")
+    refused(folder, r"lack bert\.encoder\.layer\.1\.attention\.self\.key\.bias")
+
+
+def test_an_encoder_saved_without_its_pooler_is_one_without(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path, "BertModel")
+    assert from_pretrained(folder).model.config.pooled
+    tensors = load_file(folder / "model.safetensors")
+    save_file(
+        {name: each for name, each in tensors.items() if not name.startswith("pooler")},
+        folder / "model.safetensors",
+    )
+    assert not from_pretrained(folder).model.config.pooled
+
+
+def test_a_checkpoint_is_read_as_another_architecture_on_demand(folder: Path) -> None:
+    loaded = from_pretrained(folder, "BertModel")
+    assert loaded.model.words is None
+    assert "cls.predictions" in loaded.told[0]
+    with pytest.raises(UserError, match=r"'BertLMHeadModel' of bert is not known here\. Known: B"):
+        from_pretrained(folder, "BertLMHeadModel")
+
+
+@pytest.mark.parametrize("keep", [0, 7, 8, 100, -1])
+def test_a_torn_safetensors_file_is_refused(folder: Path, keep: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(folder, "is not a whole safetensors file")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{" * 100_000,
+        b'{"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}',
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,400]}}',
+        b'{"a":{"dtype":"F999","shape":[1],"data_offsets":[0,4]}}',
+        b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}',
+        b"\xff\xfe",
+    ],
+)
+def test_an_altered_header_is_refused(folder: Path, header: bytes) -> None:
+    data = struct.pack("<Q", len(header)) + header + bytes(4)
+    (folder / "model.safetensors").write_bytes(data)
+    refused(folder, "is not a whole safetensors file")
+
+
+def test_a_header_that_claims_more_than_there_is_does_not_take_memory(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
+    refused(folder, "is not a whole safetensors file")
+
+
+class Runs:
+    """What would leave a file behind, were it unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_a_malicious_bin_is_refused_and_nothing_of_it_runs(folder: Path, tmp_path: Path) -> None:
+    trap = tmp_path / "ran"
+    as_bin(folder, {"bert.weight": torch.ones(2), "trap": Runs(trap)})
+    refused(folder, "nothing of it was run")
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("given", [[1, 2], {"a": 3}, {1: torch.ones(2)}, torch.ones(2)])
+def test_a_bin_of_something_else_is_refused(folder: Path, given: object) -> None:
+    as_bin(folder, given)
+    refused(folder, r"pytorch_model\.bin: (holds a|.* is a)")
+
+
+def test_a_torn_bin_is_refused(folder: Path) -> None:
+    as_bin(folder, load_file(folder / "model.safetensors"))
+    path = folder / "pytorch_model.bin"
+    path.write_bytes(path.read_bytes()[:-200])
+    refused(folder, r"pytorch_model\.bin: cannot be read as weights alone")
+    path.write_bytes(b"not a file of torch")
+    refused(folder, r"pytorch_model\.bin: cannot be read as weights alone")
+
+
+def test_a_zip_in_place_of_a_bin_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with ZipFile(folder / "pytorch_model.bin", "w") as file:
+        file.writestr("archive/data.pkl", b"cos\nsystem\n(S'true'\ntR.")
+    refused(folder, r"pytorch_model\.bin: cannot be read as weights alone")
+
+
+def test_a_folder_without_weights_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    refused(folder, r"there are no weights: neither model\.safetensors nor pytorch_model\.bin$")
+    (folder / "tf_model.h5").touch()
+    refused(folder, r"tf_model\.h5 cannot be read here")
+
+
+@pytest.mark.parametrize(
+    ("index", "match"),
+    [
+        ({}, "has no weight_map"),
+        ({"weight_map": {"a": "../secret.safetensors"}}, "which is not in this folder"),
+        ({"weight_map": {"a": "absent.safetensors"}}, "this shard is missing"),
+        ({"weight_map": {"a": "part.safetensors"}}, "no shard holds a"),
+    ],
+)
+def test_an_index_that_does_not_fit_is_refused(folder: Path, index: object, match: str) -> None:
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(folder, match)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"model_type": "brt"}, "'brt' .* are not known here. Known: bert, "),
+        ({"model_type": "robrta"}, "Known: roberta, "),
+        ({"model_type": None}, "model_type is missing"),
+        ({"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice.* is not known here"),
+        ({"architectures": "BertModel"}, "architectures=.* must be a list of texts"),
+        ({"hidden_size": 16}, r"is \[17, 8\], and the config makes it \[17, 16\]"),
+        ({"hidden_size": 9}, "width=9 is not divisible by heads=2"),
+        ({"hidden_size": "8"}, 'hidden_size="8" must be a whole number'),
+        ({"hidden_size": 10**12}, "hidden_size=1000000000000 must be a whole number"),
+        ({"hidden_size": 2**24}, "and the config makes it"),
+        ({"num_hidden_layers": 3}, r"lack bert\.encoder\.layer\.2\."),
+        ({"num_hidden_layers": 10**6}, "must be a whole number from 0 to 4096"),
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"vocab_size": 30}, r"word_embeddings\.weight is \[17, 8\], .* makes it \[30, 8\]"),
+        ({"hidden_act": "glu"}, "unknown hidden_act 'glu': did you mean 'gelu'?"),
+        ({"is_decoder": True}, "is_decoder=true is not known here, only false"),
+        ({"position_embedding_type": "relative_key"}, 'only "absolute"'),
+        ({"layer_norm_eps": -1.0}, "layer_norm_eps=-1.0 must be a number of at least 0"),
+        ({"hidden_dropout_prob": 1.0}, "dropout=1.0 must be less than 1"),
+        ({"type_vocab_size": True}, "type_vocab_size=true must be a whole number"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_refused(
+    folder: Path, settings: dict[str, object], match: str
+) -> None:
+    changed(folder, **settings)
+    refused(folder, match)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '{"model_type": NaN'])
+def test_a_config_that_is_no_json_object_is_refused(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    refused(folder, r"config\.json: is no JSON")
+
+
+def test_what_no_family_holds_is_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
+    loaded = from_pretrained(folder)
+    other = Ours(kind="rnn_lm", model=loaded.model, sizes=loaded.plan.sizes)
+    with pytest.raises(UserError, match=r"a rnn_lm cannot be written .* these can: bert, "):
+        save_pretrained(other, tmp_path / "out")
+    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    with pytest.raises(UserError, match="distilbert has segments=0, not 2"):
+        save_pretrained(ours, tmp_path / "out", family="distilbert")
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_family_knows_the_architectures_it_lists() -> None:
+    assert {"bert", "roberta", "distilbert"} <= set(FAMILIES)
+    for family in FAMILIES.values():
+        assert family.kinds
