@@ -295,6 +295,11 @@ def read_config(folder: Path) -> dict[str, object]:
         config: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise UserError(f"{path}: not JSON: {error}") from None
+    if "model_type" in config and "format" not in config:
+        raise UserError(
+            f"{folder}: this is a checkpoint of transformers, not a run; make a run of it with "
+            f"`regard import {folder} -o runs/{folder.resolve().name}`"
+        )
     found = config.get("format")
     if not isinstance(found, int) or found > FORMAT:
         raise UserError(
