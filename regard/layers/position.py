@@ -7,6 +7,9 @@ The first position of a call stands at `first`: a number, or one for each row of
 [0.0, 1.0, 0.0, 1.0]
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -21,28 +24,34 @@ First = int | Int[Tensor, "B"]
 class Sinusoidal(nn.Module):
     """x + sin and cos of the position (Vaswani et al. 2017, section 3.5). Nothing is learned.
 
-    Positions up to `longest` are kept ready; later ones are computed when they come.
+    Positions up to `longest` are kept ready; later ones are computed when they come. With `halves`
+    all sines stand before all cosines, as in tensor2tensor and Marian, rather than in turn.
     """
 
     table: Tensor
 
-    def __init__(self, width: int, longest: int = 1024) -> None:
+    def __init__(self, width: int, longest: int = 1024, *, halves: bool = False) -> None:
         super().__init__()
+        self.halves = halves
         positions = torch.arange(positive("longest", longest), dtype=torch.float32)
-        self.register_buffer("table", sinusoid(positions, positive("width", width)), False)
+        self.register_buffer("table", self._marks(positions, positive("width", width)), False)
+
+    def _marks(self, positions: Tensor, width: int) -> Tensor:
+        marks = sinusoid(positions, width)  # [T,D]
+        return torch.cat((marks[:, 0::2], marks[:, 1::2]), dim=1) if self.halves else marks
 
     def forward(self, x: Float[Tensor, "B T D"], first: First = 0) -> Float[Tensor, "B T D"]:
         """The sequence, each position marked; the first one stands at `first`."""
         check_positions(x, self.table.shape[1])
         if isinstance(first, Tensor):
             own = own_positions(x, first)  # [B,T]
-            marks: Tensor = sinusoid(own.flatten().float(), x.shape[2]).unflatten(0, own.shape)
+            marks = self._marks(own.flatten().float(), x.shape[2]).unflatten(0, own.shape)
             return x + marks.to(x.dtype)  # [B,T,D]
         last = first + x.shape[1]
         if last <= self.table.shape[0]:
             return x + self.table[first:last]
         positions = torch.arange(first, last, device=x.device, dtype=torch.float32)
-        return x + sinusoid(positions, x.shape[2]).to(x.dtype)
+        return x + self._marks(positions, x.shape[2]).to(x.dtype)
 
 
 class Learned(nn.Module):
@@ -123,8 +132,9 @@ def check_positions(x: Tensor, width: int) -> None:
         raise UserError(f"the sequence must be [batch, positions, {width}], not {list(x.shape)}")
 
 
-POSITIONS: dict[str, type[Sinusoidal] | type[Learned]] = {
+POSITIONS: dict[str, Callable[[int, int], Sinusoidal | Learned]] = {
     "sinusoidal": Sinusoidal,
+    "sinusoidal_halves": partial(Sinusoidal, halves=True),
     "learned": Learned,
 }
 """Positions that are added to the embedding, by the name a recipe calls them."""
