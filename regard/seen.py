@@ -12,6 +12,7 @@ from regard.look import Payload
 from regard.look import joined as joined_payloads
 from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
+from regard.tasks.masked_lm import MaskedLM
 from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
@@ -87,8 +88,17 @@ def of_tagging(
     """Where a tagger looked, word by word."""
     assert isinstance(task, Tagging)
     words = task.words_of(text)
-    batch = task.numbers_of([words]).gather(torch.tensor([0]))
-    return read_by(model, batch, looking, words, [], text)
+    batch, tokens = task.shown(words)
+    return read_by(model, batch, looking, tokens, [], text)
+
+
+def of_masked_lm(
+    task: OpenTask, model: nn.Module, text: str, looking: Looking
+) -> tuple[Payload, ...]:
+    """Where each token looked while hidden words were guessed."""
+    assert isinstance(task, MaskedLM)
+    batch, tokens = task.shown(text.split("\t", 1))
+    return read_by(model, batch, looking, tokens, [], text)
 
 
 def read_by(
@@ -125,5 +135,6 @@ SEEN: dict[str, Callable[[OpenTask, nn.Module, str, Looking], tuple[Payload, ...
     "translate": of_translation,
     "classify": of_classification,
     "tag": of_tagging,
+    "masked_lm": of_masked_lm,
 }
 """How the models of each task are looked into."""

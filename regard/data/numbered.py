@@ -4,7 +4,9 @@ A text is some pieces, each a list of words: the sentences of a document, the tw
 or all of it as one. Between the parts of a pair stands <eos>. Batches have `tokens` [B,T],
 `lengths` [B] and `parts` [B,T], the number of the piece of each token, -1 at padding; besides, if
 they are asked for, `letters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of
-another run.
+another run. With a frame (frame.py), marks stand around a text and between two: `[CLS] a [SEP] b
+[SEP]`; and where words are tagged by their first pieces, batches have `firsts` [B,W], where those
+stand, and `words` [B], how many words there are.
 
 >>> from regard.data.tokenise import train
 >>> texts = numbered([[["a", "b"], ["a"]], [[]]], Reading(train("word", ["a b"])))
@@ -13,8 +15,8 @@ another run.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 
 import torch
 from jaxtyping import Int
@@ -23,6 +25,7 @@ from torch import Tensor
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.data.bucket import NOBODY
+from regard.data.frame import Frame
 from regard.data.letters import Spellings
 from regard.data.parallel import Sentences
 from regard.data.pipeline import EOS
@@ -33,6 +36,9 @@ BLOCK = 1 << 12
 
 PADDED = -1
 """The part of a token that is not there."""
+
+NOWHERE = -1
+"""Where the first piece of a word stands that was cut off, or is not there."""
 
 Pieces = Sequence[Sequence[str]]
 """A text: its sentences, or the parts of a pair, as words."""
@@ -51,6 +57,10 @@ class Reading:
     """How many tokens of a text are read."""
     source: Tokeniser | None = None
     """The vocabulary of the run that a model begins with, if it has one of its own."""
+    frame: Frame | None = None
+    """The marks around a text; then a text is one piece, or the two of a pair."""
+    both_ways: bool = False
+    """Is a pair wanted in the other order too, as `turned_tokens` and so on?"""
 
     def __post_init__(self) -> None:
         if self.source is not None and self.source.kind != "word":
@@ -71,6 +81,8 @@ class NumberedTexts:
     spelled: Sentences | None = None
     spellings: Spellings | None = None
     source: Sentences | None = None
+    firsts: Sentences | None = None
+    turned: "NumberedTexts | None" = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -93,11 +105,20 @@ class NumberedTexts:
             batch["letters"] = self.spellings.rows(self.spelled.rows(numbers, 0))
         if self.source is not None:
             batch["source_tokens"] = self.source.rows(numbers, 0)
+        if self.firsts is not None:
+            batch["firsts"] = self.firsts.rows(numbers, NOWHERE)
+            batch["words"] = torch.where(there, self.firsts.lengths[numbers].long(), 0)
+        if self.turned is not None:
+            other = self.turned.gather(numbers)
+            batch |= {f"turned_{name}": each for name, each in other.items()}
         return batch
 
 
 def numbered(texts: Iterable[Pieces], reading: Reading) -> NumberedTexts:
     """Texts as numbers."""
+    if reading.both_ways:
+        once, held = replace(reading, both_ways=False), [list(each) for each in texts]
+        return replace(numbered(held, once), turned=numbered([each[::-1] for each in held], once))
     names = ["tokens", "parts", *(["spelled"] if reading.letters else [])]
     names += ["source"] if reading.source is not None else []
     sides: dict[str, list[Tensor]] = {name: [] for name in names}
@@ -108,7 +129,7 @@ def numbered(texts: Iterable[Pieces], reading: Reading) -> NumberedTexts:
         rows = _block(block, reading, spellings)
         count = rows.pop("lengths")
         text = torch.arange(len(count)).repeat_interleave(count)  # [N]
-        if reading.longest is not None:
+        if reading.longest is not None and reading.frame is None:
             place = torch.arange(len(text)) - (count.cumsum(0) - count)[text]
             rows = {name: each[place < reading.longest] for name, each in rows.items()}
             count = count.clamp_max(reading.longest)
@@ -135,6 +156,8 @@ def _block(
     block: Sequence[Pieces], reading: Reading, spellings: Spellings
 ) -> dict[str, Int[Tensor, "N"]]:
     """Every number of some texts, side by side, and the length of each text."""
+    if reading.frame is not None:
+        return _framed(block, reading, reading.frame)
     pieces = [
         (number, part, [*words, EOS] if reading.pairs and part == 0 else words)
         for number, text in enumerate(block)
@@ -160,6 +183,60 @@ def _block(
     if reading.source is not None:
         found["source"] = reading.source.encode_all([" ".join(every)])
     return found
+
+
+def _framed(block: Sequence[Pieces], reading: Reading, frame: Frame) -> dict[str, Int[Tensor, "N"]]:
+    """The same with marks around each text."""
+    texts = [
+        [" ".join(words) for words in text]
+        if reading.pairs
+        else [" ".join(word for words in text for word in words)]
+        for text in block
+    ]
+    rows = iter(reading.tokeniser.rows([part for text in texts for part in text]))
+    held = [frame.around([next(rows) for _ in text], reading.longest) for text in texts]
+    return {
+        "tokens": torch.tensor([number for tokens, _ in held for number in tokens]),
+        "parts": torch.tensor([part for _, parts in held for part in parts]),
+        "lengths": torch.tensor([len(tokens) for tokens, _ in held]),
+    }
+
+
+def in_pieces(texts: Sequence[Sequence[str]], reading: Reading, frame: Frame) -> NumberedTexts:
+    """Sentences of words, each word in pieces; where its first piece stands is kept.
+
+    >>> from regard.data.tokenise import train
+    >>> pieces = train("wordpiece", ["so so some"], vocabulary=14)
+    >>> assert pieces.frame is not None
+    >>> texts = in_pieces([["so", "some"]], Reading(pieces), pieces.frame)
+    >>> batch = texts.gather(torch.tensor([0]))
+    >>> [pieces.token(number) for number in batch["tokens"][0].tolist()], batch["firsts"].tolist()
+    (['[CLS]', 'so', 'so', '##m', '##e', '[SEP]'], [[1, 2]])
+    """
+    tokeniser = reading.tokeniser
+    rows = iter(tokeniser.rows([word for text in texts for word in text]))
+    tokens: list[list[int]] = []
+    firsts: list[list[int]] = []
+    for text in texts:
+        cut = [next(rows) or [tokeniser.unk] for _ in text]
+        begin = list(accumulate(map(len, cut), initial=len(frame.before)))
+        numbers, _ = frame.around([[number for row in cut for number in row]], reading.longest)
+        end = len(numbers) - len(frame.after)
+        tokens.append(numbers)
+        firsts.append([each if each < end else NOWHERE for each in begin[:-1]])
+    return NumberedTexts(
+        tokens=flat(tokens),
+        parts=flat([[frame.parts[0]] * len(each) for each in tokens]),
+        pad=tokeniser.pad,
+        firsts=flat(firsts),
+    )
+
+
+def flat(rows: Sequence[Sequence[int]]) -> Sentences:
+    """Rows as one run of numbers, with one more that keeps the last in bounds if it is empty."""
+    numbers = [number for row in rows for number in row]
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
+    return Sentences(torch.tensor([*numbers, 0], dtype=torch.int32), lengths)
 
 
 def _encoded(tokeniser: Tokeniser, words: Sequence[str]) -> list[int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -21,15 +22,16 @@ from regard.core.atomic import replacing
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, NOBODY, BucketBatches, Tokeniser, train
+from regard.data import IGNORE, NOBODY, BucketBatches, Tokeniser
 from regard.data import load as load_tokeniser
+from regard.data.frame import Frame
 from regard.data.labelled import FIELDED, Example, LabelledText, labelled_form
 from regard.data.numbered import NumberedTexts, Reading, numbered
 from regard.data.pipeline import EOS
 from regard.data.text import lines
 from regard.tasks.confusion import Confusion
 from regard.tasks.examples import Examples, examples_of, pieces
-from regard.tasks.reading import batches_over, begin_with_vectors
+from regard.tasks.reading import batches_over, begin_with_vectors, learnt
 from regard.tasks.task import Answer, OpenTask, Split
 
 log = logging.getLogger(__name__)
@@ -76,14 +78,12 @@ class Classification(OpenTask):
         assert isinstance(data, Examples)
         if saved is not None:
             tokeniser = load_tokeniser(saved / "tokenizer.json")
-            return cls(data, folder, tokeniser, read_labels(saved / LABELS))
-        examples = examples_of(data, folder, "train")
-        tokeniser = train(
-            data.tokeniser,
-            (" ".join(words) for each in examples for words in pieces(each.texts, data)),
-            data.vocabulary,
-            data.min_frequency,
-        )
+            if (saved / LABELS).exists():
+                return cls(data, folder, tokeniser, read_labels(saved / LABELS))
+        else:
+            examples = examples_of(data, folder, "train")
+            texts = (" ".join(words) for each in examples for words in pieces(each.texts, data))
+            tokeniser = learnt(data.tokeniser, texts, data.vocabulary, data.min_frequency)
         found = Counter(str(each.label) for each in examples_of(data, folder, "train"))
         if len(found) < 2:
             raise UserError(f"{data.train}: all labels are {next(iter(found))!r}; two are needed")
@@ -97,7 +97,8 @@ class Classification(OpenTask):
     @property
     def sizes(self) -> dict[str, int]:
         """The vocabulary and the number of classes."""
-        return {"vocabulary": self.tokeniser.vocabulary, "classes": len(self.labels)}
+        marks = 3 if self.data.frame == "gpt" else 0
+        return {"vocabulary": self.tokeniser.vocabulary + marks, "classes": len(self.labels)}
 
     @property
     def splits(self) -> tuple[Split, ...]:
@@ -127,7 +128,23 @@ class Classification(OpenTask):
         """How texts become numbers."""
         data = self.data
         pairs = len(data.text) == 2
-        return Reading(self.tokeniser, pairs, data.letters, data.max_length, self.source)
+        return Reading(
+            self.tokeniser,
+            pairs,
+            data.letters,
+            data.max_length,
+            self.source,
+            self.frame,
+            data.both_ways,
+        )
+
+    @property
+    def frame(self) -> Frame | None:
+        """The marks around texts, if there are any."""
+        if self.data.frame == "own":
+            return self.tokeniser.frame
+        start, delimiter, extract = (self.tokeniser.vocabulary + mark for mark in range(3))
+        return Frame(before=(start,), between=(delimiter,), after=(extract,))
 
     def numbers(self, split: Split) -> LabelledNumbers:
         """The examples of a split; what is empty is not learnt from."""
@@ -201,7 +218,8 @@ class Classification(OpenTask):
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """Cross-entropy; weights and smoothing are for training alone."""
-        logits, classes = model(batch), batch["classes"]
+        logits, beside = said_of(model, batch)
+        classes = batch["classes"]
         weights = self.weights if model.training else None
         total = F.cross_entropy(
             logits,
@@ -213,7 +231,7 @@ class Classification(OpenTask):
         )
         right = (logits.argmax(1) == classes).sum()
         items = int((classes != IGNORE).sum())
-        return Loss(total=total, items=items, counts={"accuracy": float(right)})
+        return Loss(total=total + beside, items=items, counts={"accuracy": float(right)})
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """The mean loss per text, and the share that was right."""
@@ -234,7 +252,7 @@ class Classification(OpenTask):
         """p of each class for each text, in their order."""
         found = torch.zeros(len(texts), len(self.labels))
         for numbers, batch in batches_over(model, texts, self.data.evaluate_batch):
-            found[numbers] = model(batch).float().softmax(1).cpu()
+            found[numbers] = said_of(model, batch)[0].float().softmax(1).cpu()
         return found
 
     def numbers_of(self, texts: Iterable[Sequence[str]]) -> NumberedTexts:
@@ -272,6 +290,10 @@ class Classification(OpenTask):
     def shown(self, parts: Sequence[str]) -> tuple[Batch, list[str], list[str]]:
         """One text as a batch, the text of each of its tokens, and its sentences if it has any."""
         batch = self.numbers_of([parts]).gather(torch.tensor([0]))
+        if self.frame is not None:
+            numbers, known = batch["tokens"][0].tolist(), self.tokeniser.vocabulary
+            marks = {known: "<start>", known + 1: "<delimiter>", known + 2: "<extract>"}
+            return batch, [marks.get(each) or self.tokeniser.token(each) for each in numbers], []
         held = pieces(parts, self.data)
         if self.reading.pairs:
             held = [[*held[0], EOS], *held[1:]]
@@ -300,6 +322,35 @@ class Classification(OpenTask):
         """The classes, and how much padding the training batches hold."""
         waste = self.batches().waste(0)
         return [f"classes: {', '.join(self.labels)}", f"padding of training batches: {waste:.1%}"]
+
+
+@runtime_checkable
+class LearnsBeside(Protocol):
+    """A classifier that learns something else while it learns classes: GPT, the next token."""
+
+    def learning(self, batch: Batch) -> tuple[Float[Tensor, "B C"], Float[Tensor, ""]]:
+        """The scores of classes, and the loss of what else there is, summed over texts."""
+        ...
+
+
+def said_of(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "B C"], Tensor | float]:
+    """The scores of classes, and the loss of what else is learnt in training.
+
+    Of a pair in both orders scores are added up, as Radford et al. (2018, section 3.3) do with the
+    states that a linear layer scores.
+    """
+    turned = {n.removeprefix("turned_"): each for n, each in batch.items() if "turned_" in n}
+    logits: Tensor | float = 0.0
+    beside: Tensor | float = 0.0
+    for held in (batch, turned) if turned else (batch,):
+        if model.training and isinstance(model, LearnsBeside):
+            scores, more = model.learning(held)
+            beside = beside + more
+        else:
+            scores = model(held)
+        logits = logits + scores
+    assert isinstance(logits, Tensor)
+    return logits, beside
 
 
 def by_number(label: str) -> tuple[int, float, str]:

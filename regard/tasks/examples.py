@@ -50,12 +50,20 @@ class Examples(Config):
     lowercase: bool = False
     sentences: Literal["none", "marks", "lines"] = "none"
     """Keep the sentences of a text apart: they end at . ! ? or at the end of a line."""
-    tokeniser: Literal["word", "char", "byte", "bpe"] = "word"
+    tokeniser: Literal["word", "char", "byte", "bpe", "wordpiece", "wordpiece_cased", "source"] = (
+        "word"
+    )
+    """What is learnt from the training texts; or that of the run that the model begins with."""
     vocabulary: PositiveInt | None = None
     """The most tokens there may be."""
     min_frequency: PositiveInt = 1
     max_length: PositiveInt | None = None
     """How many tokens of a text are read; the rest is cut off."""
+    frame: Literal["own", "gpt"] = "own"
+    """The marks around texts: those of the tokeniser, if it has any; or a start, a delimiter and an
+    extract mark behind its vocabulary, as GPT's classifiers read them."""
+    both_ways: bool = False
+    """Read a pair in both orders and add up what is said of it, where neither text is the first."""
     letters: bool = False
     """Give models the spelling of each word too."""
     vectors: str | None = None
@@ -83,6 +91,8 @@ class Examples(Config):
             raise UserError("give either batch or tokens_per_batch, not both")
         if self.tokeniser != "word" and (self.letters or self.vectors is not None):
             raise UserError(f'letters and vectors are for tokeniser="word", not {self.tokeniser!r}')
+        if self.both_ways and len(self.text) != 2:
+            raise UserError("both_ways is for pairs: name two fields in data.text")
         if len(self.text) == 2 and self.sentences != "none":
             raise UserError("a pair of texts is not split into sentences; leave sentences out")
         if "-" in (self.train, self.validation, self.test):

@@ -22,7 +22,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, Tokeniser, padded, train
+from regard.data import IGNORE, Tokeniser, padded
 from regard.data import load as load_tokeniser
 from regard.data.batch import shuffled
 from regard.data.documents import Documents, TokenisedDocuments, documents_in, sources_at
@@ -32,6 +32,7 @@ from regard.data.numbered import PADDED
 from regard.data.pipeline import MASK
 from regard.data.pretraining import Passages, PretrainingBatches
 from regard.data.text import lines
+from regard.tasks.reading import learnt
 from regard.tasks.task import Answer, OpenTask, Split, found
 
 BEST = 5
@@ -122,14 +123,13 @@ class MaskedLM(OpenTask):
         assert isinstance(data, DocumentTexts)
         if saved is not None:
             return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
-        if data.tokeniser == "source":
-            raise UserError('tokeniser = "source" is that of a run to begin with: set model.source')
         texts = (
             record.text
             for source in sources_of(data, folder, data.train)
             for record in source.records()
         )
-        return cls(data, folder, train(data.tokeniser, texts, data.vocabulary, data.min_frequency))
+        tokeniser = learnt(data.tokeniser, texts, data.vocabulary, data.min_frequency)
+        return cls(data, folder, tokeniser)
 
     def save(self, folder: Path) -> None:
         """Leave the tokeniser."""

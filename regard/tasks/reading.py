@@ -1,6 +1,6 @@
 """A model over numbered texts, in batches of about one length, and word vectors to begin with."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch
-from regard.data import BucketBatches, Tokeniser
+from regard.data import BucketBatches, Tokeniser, train
 from regard.data.numbered import NumberedTexts
 from regard.data.vectors import read_vectors
 from regard.tasks.task import found
@@ -24,6 +24,15 @@ class TakesVectors(Protocol):
     def begin_with(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
         """Take those that are known; others stay as drawn."""
         ...
+
+
+def learnt(
+    kind: str, texts: Iterable[str], vocabulary: int | None, min_frequency: int
+) -> Tokeniser:
+    """A tokeniser learnt from texts, unless it is to be that of a run to begin with."""
+    if kind == "source":
+        raise UserError('tokeniser = "source" is that of a run to begin with: set model.source')
+    return train(kind, texts, vocabulary, min_frequency)
 
 
 def batches_over(

@@ -6,6 +6,7 @@ probabilities. Where tags write chunks, F1 over chunks is conlleval's (entities.
 """
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,17 +21,17 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import BucketBatches, Tokeniser, train
+from regard.data import BucketBatches, Tokeniser
 from regard.data import load as load_tokeniser
 from regard.data.conll import OUTSIDE, Tagged, checked, converted, sentences, to_chunks
-from regard.data.numbered import NumberedTexts, Reading, numbered
+from regard.data.numbered import NumberedTexts, Reading, in_pieces, numbered
 from regard.data.parallel import Sentences
 from regard.data.pipeline import words as words_in
 from regard.data.text import lines
 from regard.tasks.classify import LABELS, read_labels, write_labels
 from regard.tasks.entities import Counted
 from regard.tasks.examples import divided
-from regard.tasks.reading import batches_over, begin_with_vectors
+from regard.tasks.reading import batches_over, begin_with_vectors, learnt
 from regard.tasks.task import Answer, OpenTask, Split, found
 
 BATCH = 32
@@ -57,6 +58,11 @@ class Columns(Config):
     """How the model writes them."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
+    tokeniser: Literal["word", "wordpiece", "wordpiece_cased", "source"] = "word"
+    """Words as they are; or in pieces that are learnt, or those of the run to begin with. A word in
+    pieces has the tag of its first one."""
+    max_length: PositiveInt | None = None
+    """How many pieces of a sentence are read; words that are cut off are tagged unread."""
     lowercase: bool = False
     """Look words up in lower case; spellings keep theirs."""
     digits: bool = False
@@ -120,7 +126,8 @@ class Tagging(OpenTask):
         assert isinstance(data, Columns)
         if saved is not None:
             tokeniser = load_tokeniser(saved / "tokenizer.json")
-            return cls(data, folder, tokeniser, read_labels(saved / LABELS))
+            if (saved / LABELS).exists():
+                return cls(data, folder, tokeniser, read_labels(saved / LABELS))
         known: set[str] = set()
 
         def texts() -> Iterator[str]:
@@ -128,7 +135,10 @@ class Tagging(OpenTask):
                 known.update(sentence.tags)
                 yield " ".join(looked_up(sentence.words, data))
 
-        tokeniser = train("word", texts(), data.vocabulary, data.min_frequency)
+        if saved is None:
+            tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
+        else:
+            deque(texts(), maxlen=0)  # for the tags
         return cls(data, folder, tokeniser, tuple(sorted(known, key=lambda t: (t != OUTSIDE, t))))
 
     def save(self, folder: Path) -> None:
@@ -166,6 +176,10 @@ class Tagging(OpenTask):
 
     def numbers_of(self, texts: Sequence[Sequence[str]]) -> NumberedTexts:
         """Sentences of words as numbers."""
+        if self.tokeniser.frame is not None:
+            cut = Reading(self.tokeniser, longest=self.data.max_length)
+            held = [looked_up(each, self.data) for each in texts]
+            return in_pieces(held, cut, self.tokeniser.frame)
         plain = Reading(self.tokeniser)
         looked = numbered(([looked_up(each, self.data)] for each in texts), plain)
         if not self.data.letters and self.source is None:
@@ -181,7 +195,7 @@ class Tagging(OpenTask):
         tags = [self.number_of(each, place) for each in held for place in range(len(each.tags))]
         texts = self.numbers_of([each.words for each in held])
         flat = torch.tensor([*tags, 0], dtype=torch.int32)
-        return TaggedNumbers(texts, Sentences(flat, texts.tokens.lengths))
+        return TaggedNumbers(texts, Sentences(flat, (texts.firsts or texts.tokens).lengths))
 
     def number_of(self, sentence: Tagged, place: int) -> int:
         """The number of a tag, if training had it."""
@@ -224,12 +238,13 @@ class Tagging(OpenTask):
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """-log p of the tags; when measuring, also what the best tags get right."""
         said = model(batch)
-        words = int(batch["lengths"].sum())
+        counts_of = words_in_rows(batch)
+        words = int(counts_of.sum())
         total = said.surprise(batch["tags"])
         if model.training:
             return Loss(total=total, items=words)
-        best = self.named(said.best(), batch["lengths"])
-        counted = self.counted(self.named(batch["tags"], batch["lengths"]), best)
+        best = self.named(said.best(), counts_of)
+        counted = self.counted(self.named(batch["tags"], counts_of), best)
         rates = counted.total
         counts = {
             "right": float(rates.right),
@@ -282,7 +297,8 @@ class Tagging(OpenTask):
             best = said.best()  # [B,T]
             likely = said.probabilities().gather(2, best[..., None]).squeeze(2)
             rows = zip(
-                numbers.tolist(), self.named(best, batch["lengths"]), likely.tolist(), strict=True
+                *(numbers.tolist(), self.named(best, words_in_rows(batch)), likely.tolist()),
+                strict=True,
             )
             for number, tags, probabilities in rows:
                 found[number] = (tags, probabilities[: len(tags)])
@@ -295,6 +311,13 @@ class Tagging(OpenTask):
     def parted(self, line: str, where: str) -> tuple[str, ...]:
         """A sentence is one part."""
         return (line,)
+
+    def shown(self, words: Sequence[str]) -> tuple[Batch, list[str]]:
+        """One sentence as a batch, and the text of each of its tokens."""
+        batch = self.numbers_of([words]).gather(torch.tensor([0]))
+        if self.tokeniser.frame is None:
+            return batch, list(words)
+        return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
 
     def words_of(self, text: str) -> list[str]:
         """The words of a sentence: what stands between blanks."""
@@ -335,6 +358,11 @@ class Tagging(OpenTask):
             "f1: over chunks, as conlleval counts them",
             f"padding of training batches: {waste:.1%}",
         ]
+
+
+def words_in_rows(batch: Batch) -> Int[Tensor, "B"]:
+    """How many words the rows of a batch have."""
+    return batch["words"] if "words" in batch else batch["lengths"]
 
 
 def looked_up(words: Sequence[str], data: Columns) -> list[str]:
