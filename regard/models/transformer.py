@@ -101,7 +101,7 @@ class Transformer(nn.Module):
         """Of the feed-forward layers."""
         norm: Literal["before", "after"] = "after"
         """Normalise before each branch, and once more at the end, or after each sum."""
-        position: Literal["sinusoidal", "learned"] = "sinusoidal"
+        position: Literal["sinusoidal", "sinusoidal_halves", "learned"] = "sinusoidal"
         context: PositiveInt = 1024
         """Positions to learn, a bound on both sides; of sinusoidal ones, those kept ready."""
         scaled: bool = True
