@@ -31,6 +31,8 @@ class Row:
     ours: str
     theirs: tuple[str, ...]
     transposed: bool = False
+    lifted: bool = False
+    """Has the foreign one an axis more in front, of one element?"""
 
     def numbered(self, layer: int) -> "Row":
         """The row of one layer."""
@@ -143,7 +145,7 @@ def _joined(
     """One tensor of ours, if its parts have the shapes that the config asks for."""
     wanted = list(shapes[row.ours])
     part = [wanted[0] // len(row.theirs), *wanted[1:]]
-    part = part[::-1] if row.transposed else part
+    part = part[::-1] if row.transposed else [1, *part] if row.lifted else part
     for name in row.theirs:
         if list(held[name].shape) != part:
             raise UserError(
@@ -152,6 +154,7 @@ def _joined(
         if not held[name].is_floating_point():
             raise UserError(f"{source}: {name} holds {held[name].dtype}, not weights")
     parts = [held[name].T if row.transposed else held[name] for name in row.theirs]
+    parts = [each[0] for each in parts] if row.lifted else parts
     joined = parts[0] if len(parts) == 1 else torch.cat(parts)
     return joined.float().contiguous()
 
@@ -167,5 +170,6 @@ def to_theirs(table: Table, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         for name, part in zip(row.theirs, tensors[row.ours].chunk(len(row.theirs)), strict=True):
             written = name.removeprefix(table.prefix) if table.bare else name
             # A copy: parts of one tensor may not share its memory in a safetensors file.
-            found[written] = (part.T if row.transposed else part).detach().clone().contiguous()
+            turned = part.T if row.transposed else part[None] if row.lifted else part
+            found[written] = turned.detach().clone().contiguous()
     return found
