@@ -126,7 +126,7 @@ def test_rows_that_are_not_there_add_nothing_to_the_loss(place: Path) -> None:
     whole = batches.batch(0, 0)
     loss = run.task.loss(run.model.eval(), whole, None)
     parts = [
-        {name: rows[rank::3] for name, rows in batches._gather(numbers).items()}
+        {name: rows[rank::3] for name, rows in batches.gather(numbers).items()}
         for numbers in [torch.cat([batches.numbers(0, 0), torch.tensor([-1])])]
         for rank in range(3)
     ]
