@@ -10,6 +10,7 @@ from regard.core.errors import UserError, choose
 from regard.core.protocols import Batch
 from regard.look import Payload
 from regard.look import joined as joined_payloads
+from regard.tasks.answer import Answering
 from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.masked_lm import MaskedLM
@@ -130,11 +131,21 @@ def read_by(
     return tuple(found)
 
 
+def of_answering(
+    task: OpenTask, model: nn.Module, text: str, looking: Looking
+) -> tuple[Payload, ...]:
+    """Where question and passage, apart by a tab, looked at each other."""
+    assert isinstance(task, Answering)
+    batch, tokens = task.shown(task.parted(text, "text"))
+    return read_by(model, batch, looking, tokens, [], text)
+
+
 SEEN: dict[str, Callable[[OpenTask, nn.Module, str, Looking], tuple[Payload, ...]]] = {
     "language_model": of_language_model,
     "translate": of_translation,
     "classify": of_classification,
     "tag": of_tagging,
     "masked_lm": of_masked_lm,
+    "answer": of_answering,
 }
 """How the models of each task are looked into."""

@@ -1,5 +1,6 @@
 """Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
 
+from regard.tasks.answer import Answering
 from regard.tasks.bidirectional_lm import BidirectionalLM
 from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
@@ -17,5 +18,6 @@ TASKS: dict[str, type[OpenTask]] = {
     "word_vectors": WordVectors,
     "classify": Classification,
     "tag": Tagging,
+    "answer": Answering,
 }
 """Every task by the name a recipe calls it."""

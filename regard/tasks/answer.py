@@ -1,0 +1,301 @@
+"""Answering: the words of a passage that answer a question, or that there are none.
+
+Questions come from files (data/questions.py), batches from data/windows.py. A model is a module
+from a batch to a value that knows the loss of an answer's two ends and the best span of those that
+are allowed (models/bert_reader.py). Answers are scored as SQuAD's own scripts do (scored.py).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt, model_validator
+from torch import nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.core.mode import evaluating
+from regard.core.protocols import Batch, Carry, Loss
+from regard.data import IGNORE, BucketBatches, Tokeniser
+from regard.data import load as load_tokeniser
+from regard.data.labelled import labelled_form
+from regard.data.questions import Question, questions
+from regard.data.text import lines
+from regard.data.windows import NumberedWindows, Window, Windowing
+from regard.tasks.examples import divided
+from regard.tasks.reading import learnt
+from regard.tasks.scored import exact_match, f1, over_all
+from regard.tasks.task import Answer, OpenTask, Split, found
+
+
+class Questions(Config):
+    """The `[data]` table of a recipe: which questions, how numbered, how read."""
+
+    train: str
+    """The questions to learn from: SQuAD's JSON or JSONL, in the data folder, perhaps packed."""
+    validation: str | float = 0.1
+    """Another file, or the share of the training questions to keep for it."""
+    test: str | None = None
+    origin: str = ""
+    """Where a user gets these files; said when they are missing."""
+    tokeniser: Literal["wordpiece", "wordpiece_cased", "source"] = "wordpiece"
+    """Learnt from the passages and questions; or that of the run that the model begins with."""
+    vocabulary: PositiveInt | None = None
+    """The most tokens there may be."""
+    min_frequency: PositiveInt = 1
+    window: PositiveInt = 384
+    """The most tokens that are read at a time: question, passage and marks."""
+    stride: PositiveInt = 128
+    """How many tokens further on the next window of a long passage begins."""
+    longest_question: PositiveInt = 64
+    longest_answer: PositiveInt = 30
+    """Tokens of an answer."""
+    unanswerable: bool = False
+    """May there be no answer, as in SQuAD 2.0?"""
+    threshold: float = 0.0
+    """How much better than an answer no answer must score to be given."""
+    batch: PositiveInt = 16
+    evaluate_batch: PositiveInt = 32
+    seed: int = 0
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Questions":
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise UserError(
+                f"validation={self.validation} must be a file, or a share between 0 and 1"
+            )
+        return self
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best answer to a question."""
+
+    text: str
+    """Nothing if there is no answer."""
+    begin: int
+    """Where in the passage, in characters."""
+    score: float
+    """Of its two ends together."""
+    empty: float
+    """That of no answer."""
+
+
+@dataclass(frozen=True)
+class Answering(OpenTask):
+    """-log p of the two ends of an answer, their mean; items are windows."""
+
+    Data = Questions
+    usage = "printf 'Who came?\\tAnn came.\\n' | regard predict {run}"
+
+    data: Questions
+    folder: Path
+    """Where the files of the data are."""
+    tokeniser: Tokeniser
+
+    @classmethod
+    def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Answering":
+        """The task on these questions; its tokeniser is trained now if there is none yet."""
+        assert isinstance(data, Questions)
+        if saved is not None:
+            return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
+
+        def texts() -> Iterator[str]:
+            last = ""
+            for each in questions(str(found(folder, data.train, data.origin))):
+                yield each.text
+                if each.passage != last:
+                    yield from each.passage.splitlines()
+                last = each.passage
+
+        tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
+        return cls(data, folder, tokeniser)
+
+    def save(self, folder: Path) -> None:
+        """Leave the tokeniser."""
+        self.tokeniser.save(folder / "tokenizer.json")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The vocabulary."""
+        return {"vocabulary": self.tokeniser.vocabulary}
+
+    @property
+    def splits(self) -> tuple[Split, ...]:
+        """Questions to test on are not always there."""
+        return ("train", "validation", *(() if self.data.test is None else ("test",)))
+
+    @property
+    def reads(self) -> Tokeniser:
+        """The tokens of its texts."""
+        return self.tokeniser
+
+    @property
+    def windowing(self) -> Windowing:
+        """How questions become windows."""
+        data, frame = self.data, self.tokeniser.frame
+        if frame is None:
+            raise UserError("the tokeniser of this run puts no marks around a question")
+        return Windowing(
+            tokeniser=self.tokeniser,
+            frame=frame,
+            window=data.window,
+            stride=data.stride,
+            longest_question=data.longest_question,
+        )
+
+    def questions(self, split: Split) -> list[Question]:
+        """The questions of a split."""
+        data = self.data
+        path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
+        if path is None:
+            raise UserError(f"this recipe has no {split} questions; set data.{split}")
+        if split != "train" and isinstance(path, str):
+            return list(questions(str(found(self.folder, path, data.origin))))
+        every = list(questions(str(found(self.folder, data.train, data.origin))))
+        apart, rest = divided(len(every), data.validation, None, data.seed)
+        chosen = [every[each] for each in (rest if split == "train" else apart)]
+        if split == "train" and not data.unanswerable:
+            for each in chosen:
+                if not each.answers:
+                    raise UserError(
+                        f"{each.where}: there is no answer; set data.unanswerable = true if "
+                        "questions may have none"
+                    )
+        return chosen
+
+    def numbers(self, asked: Sequence[Question]) -> NumberedWindows:
+        """Questions as numbers."""
+        return NumberedWindows(self.windowing.windows(asked), self.tokeniser.pad)
+
+    @cached_property
+    def _training(self) -> NumberedWindows:
+        return self.numbers(self.questions("train"))
+
+    def batches(self) -> BucketBatches:
+        """The training batches: windows of about one length."""
+        held = self._training
+        return BucketBatches(held.lengths, held.gather, seed=self.data.seed, batch=self.data.batch)
+
+    def evaluation(self, split: Split) -> BucketBatches:
+        """The batches that measure: every window once."""
+        held = self.numbers(self.questions(split))
+        return BucketBatches(held.lengths, held.gather, seed=0, batch=self.data.evaluate_batch)
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """The mean over both ends."""
+        total = model(batch).surprise(batch["first"], batch["last"]) / 2
+        return Loss(total=total, items=int((batch["first"] != IGNORE).sum()))
+
+    def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
+        """The mean loss per window; what answers are worth only `score` can say."""
+        return {"loss": totals["loss"]}
+
+    def score(self, model: nn.Module, split: Split) -> dict[str, float]:
+        """Exact match and F1 over questions, in per cent."""
+        asked = self.questions(split)
+        said = [each.text for each in self.found(model, asked)]
+        golds = [[text for _, text in each.answers] for each in asked]
+        scored = {
+            "exact_match": over_all(exact_match, said, golds),
+            "f1": over_all(f1, said, golds),
+        }
+        if self.data.unanswerable:
+            empty = [n for n, gold in enumerate(golds) if not gold]
+            right = sum(not said[n] for n in empty)
+            scored["no_answer_right"] = 100 * right / len(empty) if empty else 0.0
+        return scored
+
+    def found(self, model: nn.Module, asked: Sequence[Question]) -> list[Found]:
+        """The best answer to each question, over all windows of its passage."""
+        best: list[Found | None] = [None] * len(asked)
+        held = self.numbers(asked)
+        device = next(model.parameters()).device
+        batches = BucketBatches(held.lengths, held.gather, seed=0, batch=self.data.evaluate_batch)
+        with evaluating(model), torch.no_grad():
+            for index in range(len(batches)):
+                batch = {n: each.to(device) for n, each in batches.batch(0, index).items()}
+                said = model(batch)
+                places, scores = said.best(batch["passage"], self.data.longest_answer)
+                empty = (said.first[:, 0] + said.last[:, 0]).tolist()
+                rows = zip(
+                    *(batches.numbers(0, index).tolist(), places.tolist(), scores.tolist(), empty),
+                    strict=True,
+                )
+                for number, place, score, none in rows:
+                    window = held.windows[number]
+                    here = self._spelled(asked[window.question], window, place, score, none)
+                    best[window.question] = better(best[window.question], here)
+        return [self._given(each) for each in best if each is not None]
+
+    def _spelled(
+        self, asked: Question, window: Window, place: Sequence[int], score: float, empty: float
+    ) -> Found:
+        """A span of tokens as a part of the passage."""
+        if score == float("-inf"):
+            return Found("", 0, score, empty)
+        first, last = (window.spans[each - window.begin] for each in place)
+        return Found(asked.passage[first[0] : last[1]], first[0], score, empty)
+
+    def _given(self, best: Found) -> Found:
+        """The answer, or none if that scores better and is possible."""
+        refused = self.data.unanswerable and best.empty - best.score > self.data.threshold
+        return Found("", 0, best.score, best.empty) if refused else best
+
+    def inputs(self, path: str) -> list[tuple[str, ...]]:
+        """The questions of a file, or lines of question, tab and passage."""
+        if path.endswith((".txt", ".tsv")) or labelled_form(path) == "tsv":
+            return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
+        return [(each.text, each.passage) for each in questions(path)]
+
+    def parted(self, line: str, where: str) -> tuple[str, ...]:
+        """A question and its passage, apart by a tab."""
+        parts = tuple(line.split("\t", 1))
+        if len(parts) != 2:
+            raise UserError(f"{where}: a question and a passage were expected, apart by a tab")
+        return parts
+
+    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
+        """The answers to lines of question, tab and passage."""
+        numbered = enumerate(lines, start=1)
+        return self.answers(model, [self.parted(each, f"line {n}") for n, each in numbered])
+
+    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
+        """The answer to each question, where it stands, and how it scores."""
+        asked = [Question("", text, passage, (), "") for text, passage in texts]
+        answers = []
+        for (text, _), best in zip(texts, self.found(model, asked), strict=True):
+            fields = {
+                "question": text,
+                "answer": best.text,
+                "begin": best.begin,
+                "end": best.begin + len(best.text),
+                "score": round(best.score, 4),
+                "no_answer_score": round(best.empty, 4),
+            }
+            answers.append(Answer(best.text, fields))
+        return answers
+
+    def shown(self, texts: Sequence[str]) -> tuple[Batch, list[str]]:
+        """The first window of one question as a batch, and the text of each of its tokens."""
+        held = self.numbers([Question("", texts[0], texts[1], (), "")])
+        batch = held.gather(torch.tensor([0]))
+        return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
+
+    def notes(self) -> list[str]:
+        """How answers are scored, and how many windows there are."""
+        return [
+            "exact_match and f1: as SQuAD's scripts count them",
+            f"{len(self._training):,} windows to learn from",
+        ]
+
+
+def better(one: Found | None, other: Found) -> Found:
+    """The better answer of two; no answer scores as in the window where it scores least."""
+    if one is None:
+        return other
+    best = one if one.score >= other.score else other
+    return Found(best.text, best.begin, best.score, min(one.empty, other.empty))
