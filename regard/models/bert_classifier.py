@@ -21,7 +21,7 @@ from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.dropout import Dropout
 from regard.layers.hidden_words import Pooler
-from regard.layers.text_encoder import Encoding, begin_small
+from regard.layers.text_encoder import Encoding, TextEncoder, begin_small
 from regard.models.bert import begin_heads, encoder_from, staged
 
 
@@ -35,6 +35,8 @@ class BERTClassifier(nn.Module):
         """The settings of the encoder; those of the source, if there is one."""
         source: str | None = None
         """The run folder of a BERT to begin with."""
+        fresh: bool = False
+        """Take its settings and its tokens, and draw all weights anew: what they are worth."""
         activation: Literal["tanh", "relu"] = "tanh"
         """Of the layer over the first state."""
         dropout: float = Field(0.1, ge=0, lt=1)
@@ -48,6 +50,8 @@ class BERTClassifier(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = encoder_from(config.encoder, vocabulary, source)
+        if config.fresh:
+            self.encoder = TextEncoder(self.encoder.config, vocabulary)
         self.encoder.recompute = config.recompute
         width = self.encoder.config.width
         self.pooler = Pooler(width, config.activation)
@@ -55,7 +59,7 @@ class BERTClassifier(nn.Module):
         self.output = nn.Linear(width, classes)
         for part in (self.pooler, self.output):
             begin_small(part)
-        if source is not None:
+        if source is not None and not config.fresh:
             begin_heads(self, source)
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:

@@ -36,6 +36,8 @@ class GPTClassifier(nn.Module):
         """The settings of the GPT; those of the source, if there is one."""
         source: str | None = None
         """The run folder of a GPT to begin with."""
+        fresh: bool = False
+        """Take its settings and its tokens, and draw all weights anew: what they are worth."""
         bias: bool = False
         """A bias for each class."""
         dropout: float = Field(0.1, ge=0, lt=1)
@@ -49,6 +51,8 @@ class GPTClassifier(nn.Module):
         super().__init__()
         self.config = config
         self.body = body_from(config.body, vocabulary, source)
+        if config.fresh:
+            self.body = GPT(self.body.config, vocabulary)
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(self.body.config.width, classes, bias=config.bias)
         nn.init.normal_(self.output.weight, std=0.02)
@@ -89,8 +93,8 @@ class GPTClassifier(nn.Module):
     def stages(self) -> list[list[nn.Parameter]]:
         """The table of tokens and the positions, each layer, what is on top."""
         body = self.body
-        table = body.embed.table.weight
-        first = [table, *([] if body.position is None else body.position.parameters())]
+        places = [] if body.position is None else list(body.position.parameters())
+        first = [*body.embed.parameters(), *places]
         layers = [list(layer.parameters()) for layer in body.layers]
         top = [*body.norm.parameters(), *self.output.parameters()]
         return [first, *layers, top]
