@@ -44,6 +44,8 @@ class GPTClassifier(nn.Module):
         """Before the classes."""
         guessing: float = Field(0.0, ge=0)
         """λ: what guessing the next token counts beside the class, while training."""
+        recompute: bool = False
+        """Hold less while training, at a third more time."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
@@ -53,6 +55,7 @@ class GPTClassifier(nn.Module):
         self.body = body_from(config.body, vocabulary, source)
         if config.fresh:
             self.body = GPT(self.body.config, vocabulary)
+        self.body.recompute = config.recompute
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(self.body.config.width, classes, bias=config.bias)
         nn.init.normal_(self.output.weight, std=0.02)
