@@ -12,6 +12,7 @@ from regard.audit.probes import Settings
 from regard.core.errors import UserError, choose
 from regard.core.protocols import Batch
 from regard.data import BucketBatches, Tokeniser
+from regard.data.pipeline import BOS, EOS, UNK
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.words import Words
 from regard.run import Run
@@ -98,8 +99,10 @@ EMBEDDINGS = (Words, TokenEmbedding, nn.Embedding)
 
 def marks(tokeniser: Tokeniser) -> list[int]:
     """Tokens that mark where a text begins or ends; an unknown word is none of them."""
-    special: list[int] = tokeniser.special.nonzero()[:, 0].tolist()
-    return [each for each in special if each != tokeniser.unk]
+    special = set(tokeniser.special.nonzero()[:, 0].tolist())
+    special |= {tokeniser.bos} if tokeniser.spelling(BOS) else set()
+    special |= {tokeniser.eos} if tokeniser.spelling(EOS) else set()
+    return sorted(special - ({tokeniser.unk} if tokeniser.spelling(UNK) else set()))
 
 
 def at_place(place: Int[Tensor, "B"], width: int) -> Float[Tensor, "B T"]:
