@@ -27,6 +27,7 @@ def tokeniser() -> Tokenizer:
     pipeline = Tokenizer(models.WordPiece(VOCABULARY, unk_token="[UNK]"))
     pipeline.normalizer = normalizers.BertNormalizer()
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    pipeline.add_special_tokens(MARKS)
     pipeline.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     return pipeline
 
