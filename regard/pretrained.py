@@ -136,7 +136,7 @@ def recipe_of(loaded: hub.Loaded, name: str, changes: Sequence[str]) -> Recipe:
             "paper": "whoever trained it: see the folder it came from",
             "minutes": 1.0,
         },
-        "data": choose("task of a checkpoint", plan.task, DATA)(loaded),
+        "data": {**choose("task of a checkpoint", plan.task, DATA)(loaded), **plan.data},
         "model": {"kind": plan.kind, **written(plan.model)},
         "train": {"epochs": 3, "optimiser": {"name": "adamw", "lr": 3e-5}, "clip": 1.0},
     }
@@ -169,7 +169,13 @@ DATA: dict[str, Callable[[hub.Loaded], dict[str, object]]] = {
         "max_length": context_of(loaded),
     },
     "tag": lambda loaded: {"train": "train.txt", "tokeniser": "source", "letters": False},
-    "answer": lambda loaded: {"train": "train.json", "tokeniser": "source"},
+    "answer": lambda loaded: {
+        "train": "train.json",
+        "tokeniser": "source",
+        "window": (window := min(384, context_of(loaded))),
+        "stride": max(1, window // 3),
+        "longest_question": max(1, window // 6),
+    },
     "language_model": lambda loaded: {
         "train": "train.txt",
         "tokeniser": "bpe",

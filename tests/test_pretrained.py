@@ -89,6 +89,24 @@ def test_words_are_tagged_by_their_first_pieces(tmp_path: Path) -> None:
     assert answer.fields["tags"] == [names[tags[place]] for place in (1, 2, 4, 5)]
 
 
+def test_a_reader_answers_with_words_of_the_passage(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path, "BertForQuestionAnswering")
+    (answer,) = from_pretrained(folder).predict(["a dog !\tthe cats sat on the mat ."])
+    model = transformers.BertForQuestionAnswering.from_pretrained(folder)
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    batch = words(
+        "a dog !", "the cats sat on the mat .", return_token_type_ids=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        said = model(**batch)
+    inside = range(5, batch["input_ids"].shape[1] - 1)
+    pairs = [(first, last) for first in inside for last in inside if first <= last]
+    scores = [float(said.start_logits[0, i] + said.end_logits[0, j]) for i, j in pairs]
+    first, last = pairs[scores.index(max(scores))]
+    best = words.decode(batch["input_ids"][0, first : last + 1])
+    assert str(answer.fields["answer"]).replace(" ", "") == best.replace(" ", "")
+
+
 def test_a_run_that_was_imported_is_kept_and_comes_back_to_the_bit(
     bert: Path, tmp_path: Path
 ) -> None:

@@ -34,6 +34,8 @@ class Plan:
     """Its classes by name."""
     otherwise: "Plan | None" = None
     """What it is if tensors are missing that some files do without: a pooler, say."""
+    data: Mapping[str, object] = field(default_factory=dict)
+    """What the folder says of its task, as the `[data]` table of a recipe has it."""
 
 
 @dataclass(frozen=True, kw_only=True)
