@@ -1,8 +1,10 @@
 """Recipes: every shipped one builds and steps, and what is wrong with a recipe is named."""
 
 import gzip
+import io
 import lzma
 import random
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +70,16 @@ def written_for(recipe: Recipe, name: str, lines: list[str]) -> str:
     return "\n".join(lines)
 
 
+def archived(path: Path, lines: list[str]) -> None:
+    """An archive with a document in each file."""
+    with tarfile.open(path, "w:xz") as archive:
+        for first in range(0, len(lines), 10):
+            text = "\n".join(lines[first : first + 10]).encode()
+            member = tarfile.TarInfo(f"texts/{first}.txt")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+
+
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
 
@@ -82,6 +94,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in files_in(recipe.data.model_dump(mode="json")):
             path = folder / name
             path.parent.mkdir(exist_ok=True, parents=True)
+            if ".tar" in name:
+                archived(path, lines)
+                continue
             with OPENERS.get(path.suffix, open)(path, "wt") as file:
                 file.write(written_for(recipe, name, lines))
     return folder
