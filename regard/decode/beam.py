@@ -58,6 +58,8 @@ class Beam:
     """The token that begins every target."""
     eos: int = 3
     """The token that ends it."""
+    never: tuple[int, ...] = ()
+    """Tokens that are not written, whatever the model says."""
     scores: bool = True
     """False saves greedy a pass over the logits; its scores are then nan."""
 

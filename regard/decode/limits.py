@@ -80,6 +80,9 @@ class Limits:
         No sentence may end too soon, and none whose next token is not given may repeat itself.
         """
         found: list[tuple[Ints, Ints]] = []
+        for token in self._beam.never:
+            rows = np.arange(width * len(self.most))
+            found.append((rows, np.full(len(rows), token)))
         if count < self._last_short:
             rows = np.repeat(self._fewest > count, width).nonzero()[0]
             found.append((rows, np.full(len(rows), self._beam.eos)))
@@ -94,6 +97,7 @@ class Limits:
     def check_vocabulary(self, size: int) -> None:
         """Refuse tokens that there are not; the size shows in the first logits."""
         named = [("bos", self._beam.bos), ("eos", self._beam.eos)]
+        named += [("never", token) for token in self._beam.never]
         for number, prefix in zip(self._numbers, self._prefixes, strict=True):
             named += [(f"the prefix of sentence {number}:", token) for token in prefix]
         for what, token in named:

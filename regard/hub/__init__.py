@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from regard.core.errors import UserError, choose, nearest
-from regard.hub import bert, distilbert, gpt, gpt2, roberta
+from regard.hub import bert, distilbert, gpt, gpt2, marian, roberta
 from regard.hub.family import Family, Ours, Plan, architecture_of
 from regard.hub.keys import Table, to_ours, to_theirs
 from regard.hub.store import (
@@ -37,7 +37,14 @@ from regard.models import MODELS
 
 FAMILIES: dict[str, Family] = {
     each.name: each
-    for each in (bert.FAMILY, roberta.FAMILY, distilbert.FAMILY, gpt2.FAMILY, gpt.FAMILY)
+    for each in (
+        bert.FAMILY,
+        roberta.FAMILY,
+        distilbert.FAMILY,
+        gpt2.FAMILY,
+        gpt.FAMILY,
+        marian.FAMILY,
+    )
 }
 """Every kind of foreign model that is known, by its `model_type`."""
 

@@ -66,10 +66,11 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
     names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
     spelled = {**DEFAULTS[FAMILY], **spelled_by(folder)}
     roles = {name: UNSEEN + str(token) for name, token in spelled.items()}
-    roles["bos_token"] = roles["pad_token"]  # Marian begins with what fills rows
+    first = read_json(folder / "config.json").get("decoder_start_token_id")
     made = []
     for side, name, count in zip(SIDES, names, (source_rows, rows), strict=True):
         vocabulary = read_vocabulary(needed(folder, name))
+        begin = next((t for t, n in vocabulary.items() if n == first), spelled["pad_token"])
         path = folder / f"{side}.spm"
         model = read_model(path)
         if str(spelled["unk_token"]) not in vocabulary:
@@ -85,7 +86,10 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
                 ]
             )
             ended(pipeline, roles["eos_token"])
-        tokeniser = Tokeniser(pipeline, str(path), roles)
+        # Outputs begin with what the config says: what fills rows, if nothing else.
+        tokeniser = Tokeniser(
+            pipeline, str(path), {**roles, "bos_token": named(str(begin), model.found)}
+        )
         made.append(fitted(tokeniser, count, folder / name))
     return Pair(*made)
 

@@ -37,21 +37,25 @@ class Sinusoidal(nn.Module):
         self.register_buffer("table", self._marks(positions, positive("width", width)), False)
 
     def _marks(self, positions: Tensor, width: int) -> Tensor:
-        marks = sinusoid(positions, width)  # [T,D]
-        return torch.cat((marks[:, 0::2], marks[:, 1::2]), dim=1) if self.halves else marks
+        # Far positions times a frequency lose digits that others' tables have; MPS has no double.
+        wide = positions if positions.device.type == "mps" else positions.double()
+        marks: Tensor = sinusoid(wide, width).float()  # [T,D]
+        if self.halves:
+            marks = torch.cat((marks[:, 0::2], marks[:, 1::2]), dim=1)
+        return marks
 
     def forward(self, x: Float[Tensor, "B T D"], first: First = 0) -> Float[Tensor, "B T D"]:
         """The sequence, each position marked; the first one stands at `first`."""
         check_positions(x, self.table.shape[1])
         if isinstance(first, Tensor):
             own = own_positions(x, first)  # [B,T]
-            marks = self._marks(own.flatten().float(), x.shape[2]).unflatten(0, own.shape)
-            return x + marks.to(x.dtype)  # [B,T,D]
+            marks: Tensor = self._marks(own.flatten().float(), x.shape[2]).unflatten(0, own.shape)
+            return x + marks.to(x)  # [B,T,D]
         last = first + x.shape[1]
         if last <= self.table.shape[0]:
             return x + self.table[first:last]
         positions = torch.arange(first, last, device=x.device, dtype=torch.float32)
-        return x + self._marks(positions, x.shape[2]).to(x.dtype)
+        return x + self._marks(positions, x.shape[2]).to(x)
 
 
 class Learned(nn.Module):

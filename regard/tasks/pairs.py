@@ -55,6 +55,8 @@ class Searching(Config):
     """The most tokens of an output, and for every token of the source ..."""
     max_per_source: float = Field(1.0, ge=0)
     """... so many more."""
+    pads: bool = True
+    """May an output hold what fills up rows? Marian's models would, but must not."""
 
 
 class Pairs(Config):

@@ -256,7 +256,9 @@ class Translation(OpenTask):
     def beam(self) -> Beam:
         """The settings of the search."""
         target = self.numbering.target
-        return Beam(bos=target.bos, eos=target.eos, **self.data.search.model_dump())
+        settings = self.data.search.model_dump(exclude={"pads"})
+        never = () if self.data.search.pads else (target.pad,)
+        return Beam(bos=target.bos, eos=target.eos, never=never, **settings)
 
     def _cut_lengths(self, asked: EncodedPairs, places: Sequence[int], name: str) -> list[int]:
         """How much of each source is read, <eos> included; a warning for each that is cut."""

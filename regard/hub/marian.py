@@ -1,0 +1,266 @@
+"""Marian's translators (Junczys-Dowmunt et al. 2018), as the OPUS-MT project gives them away.
+
+The Transformer of the paper, with the sines of positions before their cosines, a bias for each
+word, and sentences that begin with what fills rows. How their outputs are searched for stands in
+generation_config.json, or in config.json in older folders.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from torch import nn
+
+from regard.core.errors import UserError, choose
+from regard.hub.encoders import ACTIVATIONS, theirs_of
+from regard.hub.family import Family, Ours, Plan
+from regard.hub.keys import Row, Table, layer
+from regard.hub.store import MOST_LAYERS, Settings, read_json
+from regard.models.transformer import Transformer
+
+ARCHITECTURE = "MarianMTModel"
+PREFIX = "model."
+SHARED = "model.shared.weight"
+SOURCES = "model.encoder.embed_tokens.weight"
+TARGETS = "model.decoder.embed_tokens.weight"
+OUTPUT = "lm_head.weight"
+GENERATION = "generation_config.json"
+
+
+def attention(ours: str, theirs: str) -> list[Row]:
+    """Self-attention, whose three projections are one here."""
+    asked = [f"{theirs}.{each}_proj" for each in "qkv"]
+    return [*layer(f"{ours}.project", *asked), *layer(f"{ours}.merge", f"{theirs}.out_proj")]
+
+
+def cross(ours: str, theirs: str) -> list[Row]:
+    """Attention to the source."""
+    named = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "merge": "out_proj"}
+    pairs = ((f"{ours}.{one}", f"{theirs}.{other}") for one, other in named.items())
+    return [row for one, other in pairs for row in layer(one, other)]
+
+
+def block(side: str) -> list[Row]:
+    """A layer of the encoder or the decoder, `{}` its number."""
+    ours, theirs = f"{side}.{{}}.", f"{PREFIX}{side}.layers.{{}}."
+    looks = [
+        *cross(f"{ours}cross", f"{theirs}encoder_attn"),
+        *layer(f"{ours}around_cross.norm", f"{theirs}encoder_attn_layer_norm"),
+    ]
+    return [
+        *attention(f"{ours}attention", f"{theirs}self_attn"),
+        *layer(f"{ours}around_attention.norm", f"{theirs}self_attn_layer_norm"),
+        *(looks if side == "decoder" else []),
+        *layer(f"{ours}feedforward.widen", f"{theirs}fc1"),
+        *layer(f"{ours}feedforward.narrow", f"{theirs}fc2"),
+        *layer(f"{ours}around_feedforward.norm", f"{theirs}final_layer_norm"),
+    ]
+
+
+EMBEDDINGS: dict[str, tuple[tuple[Row, ...], dict[str, str]]] = {
+    "all": (
+        (Row("embed.table.weight", (SHARED,)),),
+        {SOURCES: SHARED, TARGETS: SHARED, OUTPUT: SHARED},
+    ),
+    "decoder": (
+        (Row("source_embed.table.weight", (SOURCES,)), Row("embed.table.weight", (TARGETS,))),
+        {OUTPUT: TARGETS},
+    ),
+    "none": (
+        (
+            Row("source_embed.table.weight", (SOURCES,)),
+            Row("embed.table.weight", (TARGETS,)),
+            Row("output.weight", (OUTPUT,)),
+        ),
+        {},
+    ),
+}
+"""Where the tables of words stand, and which are tied, by what `shared` says."""
+
+
+def table(config: Transformer.Config) -> Table:
+    """All tensors of a Marian."""
+    rows, tied = EMBEDDINGS[config.shared]
+    layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
+    numbered = [
+        row.numbered(number)
+        for side, count in layers.items()
+        for number in range(count)
+        for row in block(side)
+    ]
+    bias = [Row("bias", ("final_logits_bias",), lifted=True)] if config.output_bias else []
+    return Table(
+        [*rows, *numbered, *bias],
+        prefix=PREFIX,
+        tied=tied,
+        ignored=("*embed_positions.weight",),
+    )
+
+
+def ours(settings: Settings, name: str) -> Plan:
+    """What a config of Marian means here."""
+    for key, known in PLAIN.items():
+        settings.refuse_unless(key, known)
+    words = settings.whole("vocab_size")
+    sizes = {
+        "vocabulary": settings.whole("decoder_vocab_size", words),
+        "source_vocabulary": words,
+    }
+    activation = settings.word("activation_function", "gelu")
+    config = Transformer.Config(
+        width=settings.whole("d_model"),
+        heads=same(settings, "attention_heads"),
+        encoder_layers=settings.whole("encoder_layers", most=MOST_LAYERS),
+        decoder_layers=settings.whole("decoder_layers", most=MOST_LAYERS),
+        hidden=same(settings, "ffn_dim"),
+        activation=choose("activation_function", activation, ACTIVATIONS),
+        norm="after",
+        position="sinusoidal_halves",
+        context=settings.whole("max_position_embeddings"),
+        scaled=settings.truth("scale_embedding", False),
+        shared=shared(settings),
+        output_bias=True,
+        dropout=settings.number("dropout", 0.1),
+        attention_dropout=settings.number("attention_dropout", 0.0),
+        activation_dropout=settings.number("activation_dropout", 0.0),
+    )
+    bare = config.model_copy(update={"output_bias": False})
+    made = Plan(
+        kind="transformer",
+        task="translate",
+        model=config,
+        sizes=sizes,
+        table=table(config),
+        data=searching(settings),
+    )
+    return replace(made, otherwise=replace(made, model=bare, table=table(bare)))
+
+
+def same(settings: Settings, name: str) -> int:
+    """A setting that both stacks have, and must have alike here."""
+    one, other = (settings.whole(f"{side}_{name}") for side in ("encoder", "decoder"))
+    if one != other:
+        raise UserError(
+            f"{settings.path}: encoder_{name}={one} and decoder_{name}={other} are one setting "
+            "here and must be equal"
+        )
+    return one
+
+
+def shared(settings: Settings) -> Literal["none", "decoder", "all"]:
+    """Which tables of words are one."""
+    tied = settings.truth("tie_word_embeddings", True)
+    if not settings.truth("share_encoder_decoder_embeddings", True):
+        return "decoder" if tied else "none"
+    if not tied:
+        raise UserError(
+            f"{settings.path}: share_encoder_decoder_embeddings=true with "
+            "tie_word_embeddings=false is not known here"
+        )
+    return "all"
+
+
+def searching(settings: Settings) -> dict[str, object]:
+    """How outputs are searched for, as the `[data]` table of a recipe has it.
+
+    Their longest output counts the mark in front and the one that ends it; ours counts neither.
+    """
+    path = settings.path.parent / GENERATION
+    held = read_json(path) if path.exists() else {}
+    said = Settings(path if held else settings.path, {**settings.values, **held})
+    search = {
+        "width": max(1, said.whole("num_beams", 1, most=1024)),
+        "length_penalty": "average",
+        "alpha": said.number("length_penalty", 1.0),
+        "max_length": max(
+            1, said.whole("max_length", settings.whole("max_position_embeddings")) - 2
+        ),
+        "max_per_source": 0.0,
+        "pads": False,
+    }
+    return {"search": search}
+
+
+def theirs(said: Ours) -> dict[str, object]:
+    """The config of a Marian."""
+    c = transformer(said.model).config
+    hidden = c.hidden or 4 * c.width
+    marks = said.specials
+    begin = marks.get("bos", marks.get("pad"))
+    return {
+        "architectures": [ARCHITECTURE],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": said.sizes["source_vocabulary"],
+        "decoder_vocab_size": said.sizes["vocabulary"],
+        "d_model": c.width,
+        **{f"{side}_attention_heads": c.heads for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": hidden for side in ("encoder", "decoder")},
+        "encoder_layers": c.encoder_layers,
+        "decoder_layers": c.decoder_layers,
+        "activation_function": theirs_of(c.activation),
+        "max_position_embeddings": c.context,
+        "scale_embedding": c.scaled,
+        "static_position_embeddings": True,
+        "share_encoder_decoder_embeddings": c.shared == "all",
+        "tie_word_embeddings": c.shared != "none",
+        "dropout": c.dropout,
+        "attention_dropout": c.attention_dropout,
+        "activation_dropout": c.activation_dropout,
+        "pad_token_id": marks.get("pad"),
+        "eos_token_id": marks.get("eos"),
+        "forced_eos_token_id": marks.get("eos"),
+        "bos_token_id": None,
+        "decoder_start_token_id": begin,
+    }
+
+
+def transformer(model: nn.Module) -> Transformer:
+    """The model, if it is one that Marian has."""
+    if not isinstance(model, Transformer):
+        raise UserError(f"a {type(model).__name__} is no Transformer")
+    return model
+
+
+def computes(model: nn.Module) -> Mapping[str, object]:
+    """What the settings of a model come to when it is used, with nothing left unsaid."""
+    c = transformer(model).config
+    dropouts = {name for name in type(c).model_fields if name.endswith("dropout")}
+    found: dict[str, object] = c.model_dump(exclude=dropouts | {"output_bias"})
+    found["hidden"] = c.hidden or 4 * c.width
+    return found
+
+
+def generation(said: Ours) -> dict[str, object]:
+    """generation_config.json: where outputs begin and end, and how they are searched for."""
+    marks, config = said.specials, theirs(said)
+    pad = marks.get("pad")
+    found: dict[str, object] = {
+        "pad_token_id": pad,
+        "eos_token_id": marks.get("eos"),
+        "forced_eos_token_id": marks.get("eos"),
+        "decoder_start_token_id": config["decoder_start_token_id"],
+        "max_length": transformer(said.model).config.context,
+        "num_beams": 4,
+        "bad_words_ids": None if pad is None else [[pad]],
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+PLAIN: dict[str, object] = {
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+    "is_decoder": False,
+}
+"""What old configs may say, and how it must be."""
+
+FAMILY = Family(
+    name="marian",
+    kinds={ARCHITECTURE: "transformer"},
+    ours=ours,
+    theirs=theirs,
+    computes=computes,
+    generation=generation,
+)
