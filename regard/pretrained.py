@@ -70,12 +70,18 @@ def from_pretrained(
 
 def import_run(run: Run, folder: Path, data: Path) -> Run:
     """Leave a checkpoint that was opened as a run in a folder of its own."""
+    about = "imported from a checkpoint of transformers. Nothing was measured here."
+    return leave(run, folder, data, about)
+
+
+def leave(run: Run, folder: Path, data: Path, about: str) -> Run:
+    """Leave an open run in a folder of its own; its card says what it is about."""
     if (folder / "recipe.toml").exists():
         raise UserError(f"{folder}: there is a run already; choose another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     # The recipe, which makes a folder a run, comes last.
     durable.replace(folder / "model.safetensors", durable.tensor_pieces(weights(run.model)))
-    write_text(folder / "README.md", card(run))
+    write_text(folder / "README.md", card(run, about))
     write(folder, run.recipe, run.task, data, None)
     return Run(folder, run.recipe, run.task, run.model, run.began)
 
@@ -96,6 +102,7 @@ def save_pretrained(
         sizes=run.task.sizes,
         labels=labels_of(run.task),
         specials=specials,
+        data=written(run.recipe.data),
     )
     chosen, config, _ = hub.written_as(ours, family)
     files = hub.save_pretrained(
@@ -227,15 +234,14 @@ def labels_of(task: OpenTask) -> tuple[str, ...]:
     return task.labels if isinstance(task, Classification | Tagging) else ()
 
 
-def card(run: Run) -> str:
-    """The card of a run that came from elsewhere."""
+def card(run: Run, about: str) -> str:
+    """The card of a run that was not trained here as it is."""
     parameters = sum(each.numel() for each in run.model.parameters())
     return "\n".join(
         [
             f"# {run.recipe.about.title}",
             "",
-            f"A `{run.recipe.kind}` of {parameters:,} parameters, imported from a checkpoint of "
-            "transformers. Nothing was measured here.",
+            f"A `{run.recipe.kind}` of {parameters:,} parameters, {about}",
             "",
             *(f"- {note}" for note in run.began),
             "",

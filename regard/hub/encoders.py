@@ -210,6 +210,7 @@ def computes(model: nn.Module) -> dict[str, object]:
         "width": encoding.width,
         "heads": encoding.heads,
         "layers": encoding.layers,
+        "heads_left": encoding.heads_left,
         "hidden": encoding.hidden or 4 * encoding.width,
         "activation": encoding.activation,
         "context": encoding.context,

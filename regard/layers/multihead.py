@@ -32,7 +32,10 @@ from regard.layers.source import Source
 
 
 class SelfAttention(nn.Module):
-    """A sequence looks at itself. Queries, keys and values come from one projection."""
+    """A sequence looks at itself. Queries, keys and values come from one projection.
+
+    `head_width` is that of each head where some of its heads were taken out.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,7 @@ class SelfAttention(nn.Module):
         heads: int,
         *,
         key_heads: int | None = None,
+        head_width: int | None = None,
         score: str = "scaled_dot",
         weigh: str = "softmax",
         rotary: Rotary | None = None,
@@ -49,7 +53,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.width = width
         self.heads = heads
-        self.head_width = divides("width", width, "heads", heads)
+        self.head_width = head_width or divides("width", width, "heads", heads)
         self.key_heads = heads if key_heads is None else key_heads
         divides("heads", heads, "key_heads", self.key_heads)
         if rotary is not None and rotary.width != self.head_width:
@@ -65,7 +69,7 @@ class SelfAttention(nn.Module):
             dropout=dropout,
             kind="self",
         )
-        self.merge = nn.Linear(width, width, bias=bias)
+        self.merge = nn.Linear(heads * self.head_width, width, bias=bias)
 
     def forward(
         self, x: Float[Tensor, "B T D"], mask: Mask | None = None

@@ -40,6 +40,8 @@ class Encoding(Config):
     width: PositiveInt = 128
     heads: PositiveInt = 4
     layers: PositiveInt = 4
+    heads_left: tuple[PositiveInt, ...] | None = None
+    """How many heads each layer has, where some were taken out (regard/heads.py)."""
     hidden: PositiveInt | None = None
     """Units of the feed-forward layers; four times the width if not given."""
     activation: str = "gelu"
@@ -61,6 +63,12 @@ class Encoding(Config):
     def _agree(self) -> "Encoding":
         divides("width", self.width, "heads", self.heads)
         choose("activation", self.activation, ACTIVATIONS)
+        left = (self.heads,) * self.layers if self.heads_left is None else self.heads_left
+        if len(left) != self.layers or max(left) > self.heads:
+            raise UserError(
+                f"heads_left={list(left)} must have a number up to heads={self.heads} for each of "
+                f"{self.layers} layers"
+            )
         return self
 
 
@@ -79,14 +87,20 @@ class TextEncoder(nn.Module):
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps)
         self.drop = Dropout(config.dropout)
         for number in range(config.layers):
-            self.add_module(str(number), self._block())
+            self.add_module(str(number), self._block(number))
         before = config.norm == "before"
         self.last_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if before else None
         begin_small(self)
 
-    def _block(self) -> EncoderBlock:
+    def _block(self, number: int) -> EncoderBlock:
         c = self.config
         hidden = c.hidden or 4 * c.width
+        attention = SelfAttention(
+            c.width,
+            c.heads if c.heads_left is None else c.heads_left[number],
+            head_width=c.width // c.heads,
+            dropout=c.attention_dropout,
+        )
         return EncoderBlock(
             c.width,
             c.heads,
@@ -94,7 +108,7 @@ class TextEncoder(nn.Module):
             dropout=c.dropout,
             norm_first=c.norm == "before",
             norm_eps=c.norm_eps,
-            attention=SelfAttention(c.width, c.heads, dropout=c.attention_dropout),
+            attention=attention,
             feedforward=FeedForward(c.width, hidden, activation=c.activation),
         )
 

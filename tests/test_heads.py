@@ -1,0 +1,117 @@
+"""Which heads matter: gradients beside differences, and models without heads beside shut ones."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.attention import intervene, without
+from regard.attention.tape import Look
+from regard.core.errors import UserError
+from regard.heads import First, Head, gradients, head_importance, kept_heads, leave_pruned, pruned
+from regard.layers.text_encoder import Encoding
+from regard.pretrained import save_pretrained
+from regard.recipe import checked
+from regard.run import Run, create, load
+
+ENCODER = {"width": 12, "heads": 3, "layers": 2, "hidden": 8, "context": 32, "dropout": 0.1}
+ROWS = ["a good dog\tyes", "a bad cat\tno", "good cats\tyes", "no dog\tno", "bad bad cat\tno"] * 4
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    (tmp_path / "train.tsv").write_text("\n".join(ROWS) + "\n")
+    recipe = checked(
+        {
+            "task": "classify",
+            "about": {"title": "t", "paper": "p", "minutes": 1.0},
+            "data": {
+                "train": "train.tsv",
+                "text": [1],
+                "label": 2,
+                "tokeniser": "wordpiece",
+                "vocabulary": 40,
+                "validation": 0.2,
+                "evaluate_batch": 2,
+            },
+            "model": {"kind": "bert_classifier", "encoder": ENCODER},
+            "train": {"updates": 2, "optimiser": {"name": "adamw", "lr": 1e-3}},
+        }
+    )
+    made = create(recipe, tmp_path / "run", tmp_path)
+    torch.manual_seed(1)
+    for each in made.model.parameters():
+        torch.nn.init.normal_(each, std=0.3)
+    made.model.eval()
+    return made
+
+
+def test_importance_is_the_slope_of_the_loss_in_each_head_text_by_text(run: Run) -> None:
+    run.model.double()
+    few = First(run.task.evaluation("validation"), 2)
+    found = gradients(run, few)
+    site, head, small = "encoder.1.attention", 2, 1e-5
+
+    def scaled(by: float) -> Tensor:
+        def edit(weights: Tensor, look: Look) -> Tensor:
+            gate = torch.ones(3, 1, 1, dtype=weights.dtype)
+            gate[head] = by
+            return weights * gate
+
+        losses = []
+        for index in range(len(few)):
+            batch = few.batch(0, index)
+            with torch.no_grad(), intervene(run.model, {site: edit}):
+                logits = run.model(batch)
+            classes = batch["classes"]
+            losses.append(torch.nn.functional.cross_entropy(logits, classes, reduction="none"))
+        return torch.cat(losses)
+
+    slopes = (scaled(1 + small) - scaled(1 - small)) / (2 * small)
+    assert found[site][head].item() == pytest.approx(slopes.abs().mean().item(), rel=1e-4)
+    assert {name: len(each) for name, each in found.items()} == {
+        "encoder.0.attention": 3,
+        "encoder.1.attention": 3,
+    }
+
+
+def test_a_head_that_nobody_hears_matters_to_nobody(run: Run) -> None:
+    with torch.no_grad():
+        run.model.get_parameter("encoder.0.attention.merge.weight")[:, 4:8] = 0.0
+    ranked = head_importance(run, batches=2, ablate=True)
+    assert len(ranked) == 6
+    assert (ranked[-1].site, ranked[-1].head) == ("encoder.0.attention", 1)
+    assert ranked[-1].importance == 0.0
+    assert ranked[-1].loss_without == pytest.approx(0.0, abs=1e-6)
+    assert all(each.loss_without for each in ranked[:-1])
+
+
+def test_a_pruned_model_says_what_one_with_shut_heads_says(run: Run, tmp_path: Path) -> None:
+    kept = {"encoder.0.attention": [1], "encoder.1.attention": [0, 2]}
+    shut = {"encoder.0.attention": without(0, 2), "encoder.1.attention": without(1)}
+    batch = run.task.evaluation("validation").batch(0, 0)
+    left = leave_pruned(run, tmp_path / "left", tmp_path, kept)
+    with torch.no_grad(), intervene(run.model, shut):
+        expected = run.model(batch)
+    with torch.no_grad():
+        torch.testing.assert_close(left.model(batch), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(load(tmp_path / "left").model(batch), left.model(batch))
+    assert left.model.encoder.config.heads_left == (1, 2)
+    sizes = [sum(each.numel() for each in one.model.parameters()) for one in (run, left)]
+    assert sizes[0] - sizes[1] == 3 * (4 * 4 * 12 + 3 * 4)  # of 3 heads: q, k, v, merge; 3 biases
+
+
+def test_what_cannot_be_pruned_or_written_says_so(
+    run: Run, tmp_path: Path, as_users_run_it: None
+) -> None:
+    kept = {f"encoder.{number}.attention": [0] for number in range(2)}
+    left = pruned(run, kept)
+    with pytest.raises(UserError, match="taken out of it already"):
+        pruned(left, kept)
+    with pytest.raises(UserError, match=r"bert has heads_left=None, not \(1, 1\)"):
+        save_pretrained(left, tmp_path / "out")
+    with pytest.raises(UserError, match="keep=0 must be a share"):
+        kept_heads([Head("a", 0, 1.0)], 0)
+    with pytest.raises(ValueError, match="a number up to heads=4 for each of 2 layers"):
+        Encoding(layers=2, heads_left=(5, 1))
