@@ -16,6 +16,7 @@ from regard.cli import (
     evaluate,
     export,
     generate,
+    heads,
     import_folder,
     look,
     neighbours,
@@ -52,6 +53,7 @@ app.command("import")(import_folder.import_folder)
 app.command("export")(export.export)
 app.command("vectors")(vectors.vectors)
 app.command("audit")(audit.audit)
+app.command("heads")(heads.heads)
 app.command("compare")(compare.compare)
 app.command("cost")(cost.cost)
 app.command("reproduce")(reproduce.reproduce)
