@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -20,10 +20,11 @@ from torch import Tensor, nn
 import regard
 from regard.begun import lines, taken
 from regard.core.device import peak_bytes, pick_device
-from regard.core.errors import UserError, nearest
+from regard.core.errors import UserError, choose, nearest
 from regard.decode import Piece, Request, Sampling
 from regard.look import Payload
 from regard.models import MODELS
+from regard.quantise import WEIGHTS, quantise
 from regard.recipe import Recipe, parsed, shipped
 from regard.seen import seen
 from regard.tasks import TASKS
@@ -89,6 +90,8 @@ class Run:
     model: nn.Module
     began: tuple[str, ...] = ()
     """What there is to say of how the model began: what it took of another run, say."""
+    weights: str = "float32"
+    """How the model's weights are held."""
 
     def train(self) -> Result:
         """Train, or go on training, and leave everything in the folder."""
@@ -219,16 +222,19 @@ def open_run(folder: str | Path, data: Path | None = None, device: str = "auto")
     return run
 
 
-def load(folder: str | Path, device: str = "auto", data: Path | None = None) -> Run:
-    """A trained run, ready to predict."""
+def load(
+    folder: str | Path, device: str = "auto", data: Path | None = None, weights: str = "float32"
+) -> Run:
+    """A trained run, ready to predict; its weights may be rounded: `regard.quantise` says how."""
     if Path(folder).is_dir() and not (Path(folder) / "model.safetensors").exists():
         raise UserError(
             f"{folder}: this run is not trained yet (it has no model.safetensors); "
             f"go on with `regard resume {folder}`"
         )
-    run = open_run(folder, data, device)
-    run.model.eval()
-    return run
+    kind = choose("weights", weights, WEIGHTS)
+    run = open_run(folder, data, device if kind is None else "cpu")
+    quantise(run.model.eval(), weights)
+    return replace(run, weights=weights)
 
 
 def told_of(model: nn.Module, source: Run, name: str) -> list[str]:

@@ -63,6 +63,8 @@ class Settings:
     looking: Looking | None
     name: str
     """What warnings call the lines."""
+    weights: str = "float32"
+    """How the run holds its weights."""
 
 
 def translate(
@@ -99,7 +101,7 @@ def translate(
         )
         yield from (line_of(task, each) for each in here)
         return
-    with Workers(Settings(str(run.folder), beam, looking, name), workers) as crew:
+    with Workers(Settings(str(run.folder), beam, looking, name, run.weights), workers) as crew:
         yield from crew.translate(every, chunk, task.data.evaluate_batch)
 
 
@@ -274,7 +276,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         batch: list[tuple[int, str]] = [(number, text) for number, text in json.loads(question)]
         heard.messages.clear()
         try:
-            run = run or load(settings.folder, "cpu")
+            run = run or load(settings.folder, "cpu", weights=settings.weights)
             told = answered(run, settings, batch, heard)
         except UserError as error:
             told = {"error": str(error)}

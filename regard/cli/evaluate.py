@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Data, Device, Run, Workers
+from regard.cli.options import Data, Device, Run, Weights, Workers
 
 
 def evaluate(
@@ -15,13 +15,14 @@ def evaluate(
     ] = "",
     data: Data = None,
     workers: Workers = None,
+    weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
     """Measure a model on one of its splits; prints JSON."""
     from regard.core.errors import choose
     from regard.run import load
 
-    opened = load(run, device, data)
+    opened = load(run, device, data, weights)
     splits = {str(each): each for each in opened.task.splits}
     chosen = choose("split", split or list(splits)[-1], splits)
     typer.echo(json.dumps({"run": str(run), "split": chosen, **opened.evaluate(chosen, workers)}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Run
+from regard.cli.options import Device, Run, Weights
 
 ENOUGH = 200
 """Tokens to write if nothing is said and the model's context has no end."""
@@ -35,6 +35,7 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
+    weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
     """Write on from a prompt, token by token as they come."""
@@ -54,7 +55,7 @@ def generate(
             min_p=min_p,
         )
     )
-    opened = load(run, device)
+    opened = load(run, device, weights=weights)
     if max_tokens is None and not isinstance(opened.model, Bounded):
         max_tokens = ENOUGH
     for number, each in enumerate(prompts(prompt)):

@@ -29,3 +29,10 @@ Workers = Annotated[
         "translate with a small model, or this process alone."
     ),
 ]
+Weights = Annotated[
+    str,
+    typer.Option(
+        help="float32; int8 is faster and a little less accurate; int8_weights is in between. "
+        "`regard quantise` measures it."
+    ),
+]

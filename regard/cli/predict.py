@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Run
+from regard.cli.options import Device, Run, Weights
 
 if TYPE_CHECKING:
     from regard.run import Predicts
@@ -24,6 +24,7 @@ def predict(
         bool, typer.Option("--json", help="One JSON object a text, with probabilities.")
     ] = False,
     chunk: Annotated[int, typer.Option(help="Texts held at a time; 1 answers at once.")] = 1024,
+    weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
     """Say what each text is, or what each of its words is; with --json how likely that is.
@@ -35,7 +36,7 @@ def predict(
     from regard.core.errors import positive
     from regard.run import load
 
-    opened = load(run, device)
+    opened = load(run, device, weights=weights)
     positive("chunk", chunk)
     steady_allocation()
     number = 0

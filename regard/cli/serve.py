@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import Device, Weights
 
 MISSING = "serving needs FastAPI and uvicorn: pip install 'regard[serve]'"
 
@@ -23,6 +23,7 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name by which clients call the server.")
     ] = None,
+    weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
     """Serve runs: a page to look into them, OpenAI's completions, translation, attention."""
@@ -38,14 +39,15 @@ def serve(
             raise UserError(MISSING) from None
         raise
     from regard.core.device import steady_allocation
-    from regard.run import open_run
+    from regard.run import load, open_run
     from regard.said import served
 
     steady_allocation()
     opened = []
     for folder in runs:
         trained = (folder / "model.safetensors").exists()
-        opened.append(served(open_run(folder, device=device), trained=trained))
+        run = load(folder, device, weights=weights) if trained else open_run(folder, device=device)
+        opened.append(served(run, trained=trained))
         if not trained:
             typer.echo(f"{folder}: not trained yet, so there are only its curves to see", err=True)
     names = [each.name for each in opened]

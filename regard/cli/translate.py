@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Heads, Run, Site, Workers
+from regard.cli.options import Device, Heads, Run, Site, Weights, Workers
 
 if TYPE_CHECKING:
     from regard.decode.beam import Beam
@@ -34,6 +34,7 @@ def translate(
     chunk: Annotated[int, typer.Option(help="Lines held at a time; 1 answers at once.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a translation.")] = False,
     workers: Workers = None,
+    weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
     """Translate stdin line by line to stdout; scores and alignments are columns behind tabs."""
@@ -46,7 +47,7 @@ def translate(
     from regard.translator import Looking
     from regard.workers import translate as translations
 
-    opened = load(run, device)
+    opened = load(run, device, weights=weights)
     task = opened.task
     if not isinstance(task, Translation):
         raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
 
 Product = Callable[[Tensor], Tensor]
@@ -93,6 +94,14 @@ def laid(owner: nn.Module, weight: Tensor, bias: Tensor | None) -> Laid:
     if found is None or not found.fits(weight, bias):
         found = _LAID[owner] = Laid(weight, bias)
     return found
+
+
+def scores(embed: TokenEmbedding, output: nn.Module | None, bias: Tensor | None = None) -> Product:
+    """How well each token fits a state: by an output layer, or by the table of the embedding."""
+    if output is None:
+        return laid(embed.table, embed.table.weight, bias)
+    fits = product(output)
+    return fits if bias is None else lambda x: fits(x) + bias
 
 
 def stamp(weight: Tensor) -> tuple[int, int]:

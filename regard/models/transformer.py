@@ -34,7 +34,7 @@ from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.output import Vocabulary
 from regard.layers.position import POSITIONS
-from regard.layers.product import laid, product
+from regard.layers.product import product, scores
 from regard.layers.shelf import Written
 from regard.layers.source import Source
 from regard.layers.stepwise import Asked, Stepwise, entered
@@ -287,8 +287,7 @@ class Transformer(nn.Module):
         """The same without modules."""
         x = entered(tokens, self.embed, self.position, state.length)
         x, written = state.decoder(x, state.written, state.asked)
-        table = self.embed.table if self.output is None else self.output
-        logits = laid(table, table.weight, self.bias)(product(self.norm)(x))
+        logits = scores(self.embed, self.output, self.bias)(product(self.norm)(x))
         return logits, SteppedState(state.decoder, state.asked, written)
 
     def _decoder(self) -> list[DecoderBlock]:
