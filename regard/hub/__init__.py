@@ -97,8 +97,9 @@ def save_pretrained(
     tensors = to_theirs(table, ours.model.state_dict())
     tensors = {name: each.to("cpu", kind) for name, each in tensors.items()}
     files = {CONFIG: {**config, "dtype": dtype}}
-    if chosen.generation is not None:
-        files["generation_config.json"] = chosen.generation(ours)
+    generation = {} if chosen.generation is None else chosen.generation(ours)
+    if generation:
+        files["generation_config.json"] = generation
     return write_folder(folder, files, tensors, shard_bytes=shard_bytes)
 
 

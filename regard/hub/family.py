@@ -48,6 +48,8 @@ class Ours:
     labels: tuple[str, ...] = ()
     specials: Mapping[str, int] = field(default_factory=dict)
     """The numbers of special tokens by role: pad, unk, bos, eos."""
+    data: Mapping[str, object] = field(default_factory=dict)
+    """The `[data]` table of its recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,7 @@ class Family:
     """What the settings of a model of ours come to when it is used, with nothing left unsaid: what
     is read of a config that was written must come to the same."""
     generation: Callable[[Ours], dict[str, object]] | None = None
-    """generation_config.json, for families that write text."""
+    """generation_config.json, for families that write text; nothing for models that do not."""
 
 
 def architecture_of(settings: Settings, family: Family, given: str | None = None) -> str:

@@ -14,7 +14,7 @@ from regard.core.errors import UserError
 from regard.hub.encoders import labelled
 from regard.hub.family import Ours, Plan
 from regard.hub.keys import Row, Table, layer
-from regard.hub.store import MOST_LAYERS, Settings
+from regard.hub.store import MOST_LAYERS, Settings, read_json
 from regard.models.gpt import GPT
 from regard.models.gpt_classifier import GPTClassifier
 
@@ -97,7 +97,14 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
             tied={"lm_head.weight": f"{PREFIX}{names.tokens}.weight"} if tied else {},
             ignored=TRIANGLES,
         )
-        return Plan(kind="gpt", task="language_model", model=made, sizes=sizes, table=table)
+        return Plan(
+            kind="gpt",
+            task="language_model",
+            model=made,
+            sizes=sizes,
+            table=table,
+            data={"stop_at_end": ends(settings)},
+        )
     settings.refuse_unless("problem_type", None, "single_label_classification")
     labels = settings.labels()
     model: Config = GPTClassifier.Config(body=made, dropout=0.0)
@@ -114,6 +121,13 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
         ),
         labels=labels,
     )
+
+
+def ends(settings: Settings) -> bool:
+    """Does the folder name a token that ends texts?"""
+    path = settings.path.parent / "generation_config.json"
+    held = read_json(path) if path.exists() else {}
+    return Settings(path, {**settings.values, **held}).has("eos_token_id")
 
 
 def body_of(model: nn.Module) -> GPT:
@@ -161,6 +175,8 @@ def computes(model: nn.Module) -> Mapping[str, object]:
 
 def generation(ours: Ours) -> dict[str, object]:
     """generation_config.json: where texts begin and end, and how long they may be."""
+    if isinstance(ours.model, GPTClassifier):
+        return {}
     said: Sequence[str] = ("bos", "eos", "pad")
     return {
         **{f"{role}_token_id": ours.specials[role] for role in said if role in ours.specials},

@@ -7,6 +7,7 @@ generation_config.json, or in config.json in older folders.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from torch import nn
@@ -235,16 +236,21 @@ def generation(said: Ours) -> dict[str, object]:
     """generation_config.json: where outputs begin and end, and how they are searched for."""
     marks, config = said.specials, theirs(said)
     pad = marks.get("pad")
-    found: dict[str, object] = {
+    search = said.data.get("search")
+    found = search if isinstance(search, Mapping) else {}
+    searched = Settings(Path("recipe.toml"), found)
+    most = transformer(said.model).config.context - 2
+    written: dict[str, object] = {
         "pad_token_id": pad,
         "eos_token_id": marks.get("eos"),
         "forced_eos_token_id": marks.get("eos"),
         "decoder_start_token_id": config["decoder_start_token_id"],
-        "max_length": transformer(said.model).config.context,
-        "num_beams": 4,
+        "max_length": searched.whole("max_length", most) + 2,
+        "num_beams": searched.whole("width", 4),
+        "length_penalty": searched.number("alpha", 1.0),
         "bad_words_ids": None if pad is None else [[pad]],
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in written.items() if value is not None}
 
 
 PLAIN: dict[str, object] = {

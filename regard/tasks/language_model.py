@@ -61,6 +61,8 @@ class Texts(Config):
     evaluate_batch: PositiveInt = 10
     smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of each target's probability that is spread over the vocabulary while training."""
+    stop_at_end: bool = False
+    """Does what is written end where the model ends a document?"""
     seed: int = 0
 
     @model_validator(mode="after")
@@ -169,7 +171,9 @@ class LanguageModelling(OpenTask):
         if not isinstance(model, Stepper):
             raise UserError(f"a {type(model).__name__} cannot write: it has no start and step")
         tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
-        asked = replace(request, device=next(model.parameters()).device)
+        ends = {self.tokeniser.eos} if self.data.stop_at_end else set()
+        device = next(model.parameters()).device
+        asked = replace(request, device=device, stop=frozenset(request.stop) | ends)
         yield from stream_text(model, [tokens], self.tokeniser, asked, stops=stops)
 
 

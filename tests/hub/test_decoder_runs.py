@@ -1,0 +1,115 @@
+"""Folders of GPT-2, OpenAI GPT and Marian as runs: they write what transformers writes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from regard.decode import Greedy, Request
+from regard.pretrained import from_pretrained, import_run, save_pretrained
+from regard.run import load
+from tests.hub.decoder_folders import LINES, gpt2_folder, gpt_folder, marian_folder
+
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
+transformers.logging.set_verbosity_error()
+GREEDY = Request(policy=Greedy(), max_tokens=12)
+
+
+def kept(folder: Path, place: Path) -> Path:
+    """A run of a folder, written and to be opened again."""
+    import_run(from_pretrained(folder, device="cpu"), place, place)
+    return place
+
+
+@pytest.mark.parametrize("make", [gpt2_folder, gpt_folder])
+def test_a_gpt_writes_what_transformers_writes(
+    make: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "theirs")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    run = load(kept(folder, tmp_path / "run"), "cpu")
+    save_pretrained(run, tmp_path / "back")
+    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    for line in LINES:
+        given = words(line, return_tensors="pt")["input_ids"]
+        assert again(line, return_tensors="pt")["input_ids"].tolist() == given.tolist()
+        numbers = theirs.generate(given, max_new_tokens=12, do_sample=False)
+        assert torch.equal(numbers, back.generate(given, max_new_tokens=12, do_sample=False))
+        written = "".join(piece.text for piece in run.write(line, GREEDY))
+        whole = run.task.reads.decode(numbers[0].tolist())
+        assert run.task.reads.decode(given[0].tolist()) + written == whole
+
+
+def test_a_gpt_2_stops_where_it_ends_a_document(tmp_path: Path) -> None:
+    folder = gpt2_folder(tmp_path / "theirs")
+    model = transformers.GPT2LMHeadModel.from_pretrained(folder)
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    # The token that it writes fourth is made the one that ends.
+    given = words(LINES[0], return_tensors="pt")["input_ids"]
+    free = model.generate(given, max_new_tokens=12, do_sample=False, eos_token_id=299)
+    fourth = words.convert_ids_to_tokens(int(free[0, given.shape[1] + 3]))
+    (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": fourth}))
+    run = from_pretrained(folder, device="cpu")
+    pieces = list(run.write(LINES[0], GREEDY))
+    cut = free[0, given.shape[1] :].tolist()
+    expected = cut[: cut.index(run.task.reads.eos) + 1]
+    assert "".join(piece.text for piece in pieces) == run.task.reads.decode(expected)
+
+
+def test_a_classifier_says_what_transformers_says(tmp_path: Path) -> None:
+    names = {0: "bad", 1: "good", 2: "odd"}
+    folder = gpt2_folder(
+        tmp_path / "theirs",
+        "GPT2ForSequenceClassification",
+        id2label=names,
+        label2id={name: number for number, name in names.items()},
+    )
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    run = load(kept(folder, tmp_path / "run"), "cpu")
+    save_pretrained(run, tmp_path / "back")
+    back = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "back")
+    assert back.config.id2label == names
+    assert not (tmp_path / "back/generation_config.json").exists()
+    for line, answer in zip(LINES, run.predict(LINES), strict=True):
+        given = words(line, return_tensors="pt")["input_ids"]
+        likely = theirs(given).logits.softmax(1)[0].tolist()
+        told = answer.fields["probabilities"]
+        assert told == pytest.approx(dict(zip(names.values(), likely, strict=True)), abs=2e-6)
+        assert torch.equal(theirs(given).logits, back(given).logits)
+
+
+def test_a_marian_translates_as_transformers_does(tmp_path: Path) -> None:
+    folder = marian_folder(tmp_path / "theirs", scale_embedding=True)
+    theirs = transformers.MarianMTModel.from_pretrained(folder)
+    words = transformers.MarianTokenizer.from_pretrained(folder)
+    run = load(kept(folder, tmp_path / "run"), "cpu")
+    save_pretrained(run, tmp_path / "back")
+    back = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back")
+    again = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    expected = []
+    for line in LINES:
+        given = words(line, return_tensors="pt")
+        numbers = theirs.generate(**given, early_stopping="never")
+        expected.append(words.decode(numbers[0], skip_special_tokens=True))
+        held = again(line, return_tensors="pt")
+        assert held["input_ids"].tolist() == given["input_ids"].tolist()
+        assert torch.equal(numbers, back.generate(**held, early_stopping="never"))
+    assert run.translate(LINES) == expected
+    read = back.generation_config
+    assert (read.num_beams, read.max_length, read.length_penalty) == (3, 20, 1.0)
+
+
+def test_attention_of_an_imported_model_is_drawn_on_its_words(tmp_path: Path) -> None:
+    run = from_pretrained(marian_folder(tmp_path / "marian"), device="cpu")
+    (first, *_) = run.look("good food")
+    assert first.weights.shape[-1] == len(first.keys)
+    assert "".join(first.keys[:-1]).replace(" ", "") == "goodfood"
+    run = from_pretrained(gpt2_folder(tmp_path / "gpt2"), device="cpu")
+    (first, *_) = run.look("the cat sat")
+    assert "".join(first.keys).startswith("the cat sat")
