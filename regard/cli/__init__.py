@@ -21,6 +21,7 @@ from regard.cli import (
     look,
     neighbours,
     predict,
+    quantise,
     report,
     reproduce,
     resume,
@@ -51,6 +52,7 @@ app.command("neighbours")(neighbours.neighbours)
 app.command("analogy")(analogy.analogy)
 app.command("import")(import_folder.import_folder)
 app.command("export")(export.export)
+app.command("quantise")(quantise.quantise)
 app.command("vectors")(vectors.vectors)
 app.command("audit")(audit.audit)
 app.command("heads")(heads.heads)
