@@ -89,7 +89,12 @@ class Table:
             for ended, ends in self.old:
                 new = new.removesuffix(ended) + ends if new.endswith(ended) else new
             options = (new, self.prefix + new, new.removeprefix(self.prefix))
-            found[next((each for each in options if each in known), new)] = name
+            meant = next((each for each in options if each in known), new)
+            if meant in found and meant != name:  # held twice: the one that is spelled so counts
+                meant = name
+            elif meant in found:
+                found[found[meant]] = found[meant]
+            found[meant] = name
         return found
 
 
@@ -155,8 +160,13 @@ def _joined(
             raise UserError(f"{source}: {name} holds {held[name].dtype}, not weights")
     parts = [held[name].T if row.transposed else held[name] for name in row.theirs]
     parts = [each[0] for each in parts] if row.lifted else parts
-    joined = parts[0] if len(parts) == 1 else torch.cat(parts)
-    return joined.float().contiguous()
+    joined = (parts[0] if len(parts) == 1 else torch.cat(parts)).float().contiguous()
+    if not joined.isfinite().all():
+        raise UserError(
+            f"{source}: {' or '.join(row.theirs)} holds infinite numbers or none at all; the file "
+            "was altered, or its training failed"
+        )
+    return joined
 
 
 def to_theirs(table: Table, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

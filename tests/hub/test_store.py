@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.core.errors import UserError
 from regard.hub import FAMILIES, from_pretrained, save_pretrained
 from regard.hub.family import Ours
+from regard.hub.keys import Row, Table
 from regard.hub.store import read_tensors
 from tests.hub.folders import bert_folder, changed
 
@@ -164,6 +165,46 @@ def test_an_altered_header_is_refused(folder: Path, header: bytes) -> None:
 def test_a_header_that_claims_more_than_there_is_does_not_take_memory(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", 2**62) + b"{}")
     refused(folder, "is not a whole safetensors file")
+
+
+def test_a_header_with_any_bytes_altered_is_loaded_or_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    size = struct.unpack("<Q", whole[:8])[0] + 8
+    refusals = []
+    for place in torch.randint(0, size, (150,)).tolist():
+        altered = bytearray(whole)
+        altered[place] ^= 1 << (place % 8)
+        path.write_bytes(altered)
+        try:
+            from_pretrained(folder)
+        except UserError as told:
+            refusals.append(str(told))
+    assert len(refusals) > 100
+    assert not [each for each in refusals if "\n" in each]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["bert.encoder.layer.0.output.dense.weight"][1, 2] = value
+    save_file(tensors, folder / "model.safetensors")
+    refused(folder, r"layer\.0\.output\.dense\.weight holds infinite numbers or none at all")
+
+
+def test_of_a_tensor_held_under_two_names_the_right_one_counts(folder: Path) -> None:
+    expected = from_pretrained(folder).model.state_dict()
+    tensors = load_file(folder / "model.safetensors")
+    name = "bert.embeddings.LayerNorm.weight"
+    for order in (0, 1):  # files keep tensors in the order of their names or in any other
+        twice = {**tensors, name.removeprefix("bert."): tensors[name] + 1}
+        ours = Table([Row("norm", (name,))], prefix="bert.")
+        renamed = ours.renamed([*twice][:: -1 if order else 1])
+        assert renamed[name] == name
+    save_file(twice, folder / "model.safetensors")
+    loaded = from_pretrained(folder)
+    assert same(loaded.model.state_dict(), expected)
+    assert loaded.told[0].endswith("no place for it: embeddings.LayerNorm.weight")
 
 
 class Runs:
