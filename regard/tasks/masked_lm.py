@@ -238,7 +238,7 @@ class MaskedLM(OpenTask):
         logits = said.words.only(where).logits()[0]  # [N,V]
         total = F.cross_entropy(logits, targets[where], reduction="sum")
         guessed = (logits.argmax(1) == targets[where]).sum()
-        counts = {"words": float(total), "guessed": float(guessed)}
+        counts = {"words": total.item(), "guessed": float(guessed)}
         if scores is not None:
             counts |= {"pairs": float(pairs), "right": float(right)}
         return Loss(total=total + beside * items, items=items, counts=counts)
