@@ -5,7 +5,7 @@ of the paper, with the decoder of its code:
 
     α = softmax(vᵀ tanh(W h_t + U q)),  c = Σ α_t h_t,  p = softmax(W_o tanh(W_c c + W_q q))
 
-With `score = "scaled_dot"` it is α = softmax(h_tᵀ q / √D). A text and its question are the two
+With `score = "dot"` it is α = softmax(h_tᵀ q / √D). A text and its question are the two
 parts of a pair; the mark between them ends the text.
 
 >>> model = QuestionAttention(QuestionAttention.Config(width=8, hidden=6), vocabulary=9, classes=3)
@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from regard.attention import Attend, padding, score_named
 from regard.core.config import Config
-from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.dropout import Dropout
@@ -41,8 +40,8 @@ class QuestionAttention(nn.Module):
         """Of the vector of a word, one for texts and one for questions."""
         hidden: PositiveInt = 32
         """Of each direction."""
-        score: Literal["additive", "scaled_dot"] = "additive"
-        """How well a word matches the question."""
+        score: Literal["additive", "dot", "even"] = "additive"
+        """How well a word matches the question; even takes all alike, whatever is asked."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """On words and before the answer."""
         spread: float = Field(0.1, gt=0)
@@ -59,7 +58,8 @@ class QuestionAttention(nn.Module):
             Bidirectional(config.cell, config.width, config.hidden) for _ in range(2)
         )
         width = self.encoder.width
-        self.attend = Attend(score_named(config.score, width), kind="pool")
+        score = "additive" if config.score == "additive" else "scaled_dot"
+        self.attend = Attend(score_named(score, width), kind="pool")
         self.text_said = nn.Linear(width, width // 2)
         self.question_said = nn.Linear(width, width // 2)
         self.drop = Dropout(config.dropout)
@@ -67,13 +67,12 @@ class QuestionAttention(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """How well each answer fits."""
-        if "parts" not in batch or int(batch["parts"].max()) > 1:
-            raise UserError("this model reads pairs, a text and a question: set data.text to both")
-        text, question = batch["parts"] == 0, batch["parts"] == 1  # [B,T]
+        text, question = batch["parts"] == 0, batch["parts"] > 0  # [B,T]
         states = self.encoder(self.words(batch), text.sum(1))  # [B,T,D]
         asked = self.asked(batch, question)  # [B,D]
         memory = self.attend.remember(states[:, None], states[:, None])
-        read = self.attend(asked[:, None, None], memory, padding(text))[:, 0, 0]  # [B,D]
+        query = torch.zeros_like(asked) if self.config.score == "even" else asked
+        read = self.attend(query[:, None, None], memory, padding(text))[:, 0, 0]  # [B,D]
         said = (self.text_said(read) + self.question_said(asked)).tanh()
         logits: Tensor = self.output(self.drop(said))
         return logits

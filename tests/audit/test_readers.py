@@ -25,12 +25,15 @@ DATA = {
     "tag": 'train = "tags.txt"\nvalidation = "tags.txt"\nletters = false\n',
     "translate": 'train = ["a.txt", "b.txt"]\nvalidation = ["a.txt", "b.txt"]\n'
     'tokeniser = "word"\n',
+    "question": 'train = "pairs.tsv"\nvalidation = "pairs.tsv"\ntest = "pairs.tsv"\n'
+    "text = [2, 3]\nlabel = 1\n",
     "language_model": 'train = "plain.txt"\nvalidation = "plain.txt"\nwindow = 6\nbatch = 2\n',
 }
 
 BERT = 'kind = "bert_tagger"\nencoder = { width = 8, heads = 2, layers = 2, hidden = 8 }'
 MODELS = {
     "pool": ("classify", 'kind = "attention_pool"\nwidth = 8\nhidden = 6', "pool"),
+    "question": ("classify", 'kind = "question_attention"\nwidth = 8\nhidden = 6', "attend"),
     "layers": ("classify", 'kind = "text_transformer"\nwidth = 8\nheads = 2\nhidden = 8', "pool"),
     "layer": (
         "classify",
@@ -70,8 +73,11 @@ def opened(name: str, folder: Path) -> Run:
     (folder / "a.txt").write_text("the cat sat here\na dog ran\nthe dog sat there now\n" * 3)
     (folder / "b.txt").write_text("die katze sass hier\nein hund lief\nder hund sass da\n" * 3)
     (folder / "plain.txt").write_text("to be or not to be that is the question " * 6)
+    (folder / "pairs.tsv").write_text("here\tMary is here now\twhere is Mary\n"
+                                      "there\tshe ran there\twhere now\n" * 4)  # fmt: skip
+    data = DATA.get(name, DATA[task])
     document = 'sentences = "marks"\n' if "han" in model else ""
-    text = f'task = "{task}"\n{ABOUT}[data]\n{DATA[task]}{document}[model]\n{model}\n{TRAIN}'
+    text = f'task = "{task}"\n{ABOUT}[data]\n{data}{document}[model]\n{model}\n{TRAIN}'
     torch.manual_seed(1)
     run = create(parsed(text, "tiny"), folder / "run", folder, "cpu")
     for each in run.model.parameters():  # so that heads and words differ enough to be ranked
@@ -115,7 +121,7 @@ def test_what_comes_before_the_attention_may_be_kept(name: str, tmp_path: Path) 
         with reader.still(batch):
             kept = reader.read(batch, weights=own.weights)
         torch.testing.assert_close(kept.probabilities, wanted.probabilities)
-        if name in ("pool", "words", "sentences", "recurrent"):  # one head, one query
+        if name in ("pool", "question", "words", "sentences", "recurrent"):  # one head, one query
             torch.testing.assert_close(wanted.probabilities, own.probabilities)
         vectors = reader.read(batch, embedded=reader.embed(batch))
         torch.testing.assert_close(vectors.probabilities, own.probabilities)
@@ -182,6 +188,15 @@ def test_the_target_of_a_translator_stays_whatever_is_taken_from_its_source(
 def test_what_cannot_be_judged_is_said(name: str, asked: Asked, said: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=said):
         audited(opened(name, tmp_path), asked, lambda text: None)
+
+
+def test_only_the_text_is_judged_where_a_question_asks(tmp_path: Path) -> None:
+    reader, (batch, *_) = made("question", tmp_path)
+    judged = reader.judged(batch)
+    assert (batch["parts"][judged] == 0).all()
+    assert judged.sum(1).tolist() == [4 if length == 8 else 3 for length in batch["lengths"]]
+    left = reader.kept(batch, torch.zeros_like(judged))
+    assert (left["parts"] == 1).sum() == (batch["parts"] == 1).sum()
 
 
 @pytest.mark.usefixtures("as_users_run_it")

@@ -130,6 +130,31 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
 }
 
 
+BABI = {"form": "babi", "text": ("story", "question"), "label": "answer"}
+BAD |= {
+    "babi, no number": ("a.txt", "Mary went.\n", BABI, r"a.txt:1: a number and a sentence"),
+    "babi, no facts": ("a.txt", "1 A.\n2 Q?\there\n", BABI, r"a.txt:2: .* there are 2 cells"),
+    "babi, unknown field": (
+        "a.txt",
+        "1 A.\n2 Q?\there\t1\n",
+        {**BABI, "label": "anser"},
+        "answer",
+    ),
+}
+
+
+def test_questions_of_babi_are_about_all_of_their_story_so_far(tmp_path: Path) -> None:
+    text = "1 Mary went.\n2 Where is Mary? \there\t1\n3 She ran.\n4 Where? \tthere\t1 3\n"
+    (tmp_path / "qa.txt").write_text(text + "1 John sat.\n2 Where is he?\tthere\t1\n")
+    source = LabelledText(path=str(tmp_path / "qa.txt"), form="babi", text=("story", "question"),
+                          label="answer")  # fmt: skip
+    assert [(each.line, each.label, each.texts) for each in source.examples()] == [
+        (2, "here", ("Mary went.", "Where is Mary?")),
+        (4, "there", ("Mary went. She ran.", "Where?")),
+        (6, "there", ("John sat.", "Where is he?")),
+    ]
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_wrong_is_said_with_file_and_line(
     case: str, tmp_path: Path, as_users_run_it: None

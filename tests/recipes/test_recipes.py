@@ -64,6 +64,9 @@ def written_for(recipe: Recipe, name: str, lines: list[str]) -> str:
         ).replace("I-", "B-" if recipe.data.model_dump()["scheme"] == "iob2" else "I-")
     if "glove" in name:
         return "".join(f"{word} {' '.join(['0.5'] * 50)}\n" for word in WORDS)
+    if "babi" in name:
+        story = "1 Mary went to the garden.\n2 John is here.\n3 Where is Mary? \tgarden\t1\n"
+        return (story + story.replace("garden", "office")) * 10
     if ".tsv" in name:
         ended = (line.replace("fox", "fox. A") for line in lines)  # in sentences
         return "".join(f"{n % 2}\t7\t{n}\t{line}\n" for n, line in enumerate(ended))
