@@ -175,12 +175,16 @@ class GPT(nn.Module):
         """What follows each token; nothing is handed on."""
         return self.predicted(self.states(tokens)), None
 
-    def states(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """What the last layer makes of each token; those behind it do not count."""
+    def states(
+        self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """What the last layer makes of each token; those behind it do not count, nor padding."""
         x = self._entered(tokens, 0, 0)
+        padded = lengths is not None and int(lengths.min()) < tokens.shape[1]
+        mask = CAUSAL & padding(lengths) if lengths is not None and padded else CAUSAL
         again = self.recompute and self.training and torch.is_grad_enabled()
         for layer in self.layers:
-            x = checkpoint(layer, x, CAUSAL, use_reentrant=False) if again else layer(x, CAUSAL)
+            x = checkpoint(layer, x, mask, use_reentrant=False) if again else layer(x, mask)
         normed: Tensor = self.norm(x)
         return normed
 

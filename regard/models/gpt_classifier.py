@@ -69,7 +69,7 @@ class GPTClassifier(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """How well each class fits each text."""
-        return self._scored(self.body.states(batch["tokens"]), batch)
+        return self._scored(self.body.states(batch["tokens"], batch["lengths"]), batch)
 
     def learning(self, batch: Batch) -> tuple[Float[Tensor, "B C"], Float[Tensor, ""]]:
         """The same, and what is to be learnt besides: λ times the mean -log p of a text's tokens.
@@ -77,7 +77,7 @@ class GPTClassifier(nn.Module):
         Summed over the texts, as a loss is.
         """
         tokens, lengths = batch["tokens"], batch["lengths"]
-        states = self.body.states(tokens)
+        states = self.body.states(tokens, lengths)
         logits = self._scored(states, batch)
         if self.config.guessing == 0 or tokens.shape[1] < 2:
             return logits, logits.new_zeros(())

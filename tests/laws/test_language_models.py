@@ -105,7 +105,10 @@ OTHER: dict[str, dict[str, object]] = {
         "weigh": "sparsemax",
         "bias": False,
         "tied": False,
+        "norm_eps": 0.1,
         "dropout": 0.5,
+        "embedding_dropout": 0.5,
+        "attention_dropout": 0.5,
     },
 }
 """Another value for every field of every config: each must make a difference."""
