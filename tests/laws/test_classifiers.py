@@ -19,6 +19,7 @@ from regard.core.protocols import Batch
 from regard.layers.tags import Tags
 from regard.models import MODELS
 from regard.models.awd_lstm import AWDLSTM
+from regard.tasks.classify import LearnsBeside
 
 V, C = 12, 3
 LENGTHS = (6, 3, 0, 1)
@@ -26,6 +27,7 @@ LENGTHS = (6, 3, 0, 1)
 PARTS = ((0, 0, 1, 3, 3, 3), (0, 1, 1), (), (0,))
 """Their sentences; one document has a sentence without words."""
 
+SMALL_GPT = {"width": 8, "heads": 2, "layers": 2, "hidden": 12, "context": 16}
 SMALL_BERT = {"width": 8, "heads": 2, "layers": 2, "hidden": 12, "context": 16}
 STEADY = {"dropout": 0.0, "attention_dropout": 0.0}
 
@@ -74,6 +76,11 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
         },
     ),
     "bert_tagger": ("bert_tagger", {"encoder": SMALL_BERT}),
+    "gpt_classifier": ("gpt_classifier", {"body": SMALL_GPT}),
+    "gpt_classifier, other": (
+        "gpt_classifier",
+        {"body": {**SMALL_GPT, "norm": "after", "dropout": 0.1}, "bias": True, "guessing": 0.5},
+    ),
     "ulmfit": ("ulmfit", {"source": "runs/lm", "hidden": 7, "window": 4}),
 }
 
@@ -102,6 +109,9 @@ CHANGED: dict[str, object] = {
     "pairs": True,
     "crf": False,
     "encoder": {**SMALL_BERT, "layers": 1},
+    "body": {**SMALL_GPT, "layers": 1},
+    "bias": True,
+    "guessing": 0.5,
     "activation": "relu",
 }
 """Another value for every field, which must make another model."""
@@ -155,10 +165,14 @@ def scores(model: nn.Module, given: Batch) -> Tensor:
 
 
 def loss(model: nn.Module, given: Batch) -> Tensor:
-    said = model(given)
+    beside: Tensor | float = 0.0
+    if model.training and isinstance(model, LearnsBeside):
+        said, beside = model.learning(given)
+    else:
+        said = model(given)
     if isinstance(said, Tags):
         return said.surprise(torch.ones_like(given["tokens"]))
-    return nn.functional.cross_entropy(said, torch.tensor([1, 0, 2, 0])[: len(said)])
+    return beside + nn.functional.cross_entropy(said, torch.tensor([1, 0, 2, 0])[: len(said)])
 
 
 def attends(row: str) -> bool:
