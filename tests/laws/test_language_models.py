@@ -249,7 +249,8 @@ def test_a_saved_model_loads_to_the_same_bits(name: str) -> None:
         (name, field)
         for name in NAMES
         for field in MODELS[name].Config.model_fields
-        if field not in ("source", "recompute")  # which is to make none: tests/train has it
+        if field
+        not in ("source", "recompute")  # which is to make none: tests/tasks/test_masked_lm.py
     ],
 )
 def test_every_field_of_a_config_makes_a_difference(name: str, field: str) -> None:
