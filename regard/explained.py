@@ -7,6 +7,7 @@ from pathlib import Path
 
 from regard.asked import Asked as Asked
 from regard.audit.explanation import TESTS, Explanation, Verdict, explanation
+from regard.audit.heads import WAYS
 from regard.core.errors import UserError, choose, unknown
 from regard.core.mode import evaluating
 from regard.look.report import Section, save_report
@@ -66,8 +67,10 @@ def section(verdict: Verdict) -> Section:
     drawn = {
         name: values
         for name, values in verdict.columns.items()
-        if name in verdict.figures and not set(values) <= {0.0, 1.0}
+        if name in verdict.figures and not set(values) <= {-1.0, 0.0, 1.0}
     }
+    ways = {name: values for name, values in drawn.items() if name.split(", ")[-1] in WAYS}
+    drawn = ways or drawn  # of many heads a picture would be too tall: the table has them
     note = "; ".join(f"{name}: {count} texts cannot be judged" for name, count in
                      verdict.without.items())  # fmt: skip
     shown = drawn or dict(verdict.columns)

@@ -63,6 +63,19 @@ def test_weights_that_do_not_rank_are_counted_not_averaged() -> None:
     assert not any(isnan(each.mean) for each in verdict.figures.values())
 
 
+def test_weights_that_are_exactly_one_hot_are_judged_without_a_nan() -> None:
+    class OneHot(AllAttention):
+        def weighed(self, scores: Tensor, batch: Batch) -> Tensor:
+            masked = scores.masked_fill(~self.judged(batch), -1e9)
+            return nn.functional.one_hot(masked.argmax(1), scores.shape[1]).double()
+
+    found = explanation(OneHot(), [texts(3)], settings=QUICK)
+    for verdict in found.verdicts:
+        assert not any(isnan(each.mean) for each in verdict.figures.values()), verdict.test
+    assert of(found, "permutation").explains is True
+    assert of(found, "adversary").explains is True
+
+
 def test_an_unknown_test_names_the_nearest() -> None:
     with pytest.raises(UserError, match="agreement"):
         explanation(AllAttention(), [texts(0)], tests=["agrement"])
@@ -237,7 +250,9 @@ def test_heads_and_queries_are_chosen() -> None:
         for h in range(2)
         for q in range(4)
     ]
-    torch.testing.assert_close(torch.stack(each).mean(0), mean)
+    every = torch.stack(each).unflatten(0, (2, 4))  # [H,Q,B,K]
+    torch.testing.assert_close(every.mean((0, 1))[0], mean[0])
+    torch.testing.assert_close(every[:, :2].mean((0, 1))[1], mean[1])  # padding has no say
     one = Attended(model, "attend", model.embed, model, head=1, query=-1)
     even = torch.full((2, 4), 0.25)
     changed = one.read(BATCH, weights=even)
