@@ -15,7 +15,7 @@ from regard.hub import download
 from regard.pretrained import from_pretrained, import_run, save_pretrained, sentence_vectors
 from regard.recipe import checked
 from regard.run import create, load
-from tests.hub.folders import VOCABULARY, bert_folder, changed, tokeniser
+from tests.hub.folders import VOCABULARY, bert_folder, changed, roberta_folder, tokeniser
 from tests.hub.test_crafted import CRAFTED
 
 transformers.logging.set_verbosity_error()
@@ -52,6 +52,23 @@ def test_hidden_words_are_guessed_as_transformers_guesses_them(bert: Path) -> No
     best = [words.decode([number]) for number in likely[0].topk(3).indices]
     assert answer.text.startswith(f"the cat {best[0]} on a mat.")
     assert all(word in str(answer.fields) for word in best)
+
+
+def test_a_blank_before_a_hidden_word_is_part_of_it(tmp_path: Path) -> None:
+    run = from_pretrained(roberta_folder(tmp_path))
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("the cat <mask> on a mat.", "<mask> cat", "a <mask><mask> .", "the   <mask>"):
+        batch, _ = run.task.shown([text.replace("<mask>", "[MASK]")])
+        assert batch["tokens"][0].tolist() == words(text)["input_ids"], text
+    model = transformers.RobertaForMaskedLM.from_pretrained(tmp_path)
+    with torch.no_grad():
+        there = model(**words("the cat <mask> on", return_tensors="pt")).logits[0, 3].softmax(0)
+    (answer,) = run.predict(["the cat [MASK] on"])
+    likely = torch.where(run.task.tokeniser.special, 0.0, there).max().item()
+    assert answer.fields["masks"][0][0]["p"] == pytest.approx(likely, abs=2e-6)
+    save_pretrained(run, tmp_path / "back")
+    back = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert back("the cat <mask> on")["input_ids"] == words("the cat <mask> on")["input_ids"]
 
 
 def test_where_a_foreign_model_looks_can_be_drawn_for_every_layer(bert: Path) -> None:

@@ -277,7 +277,9 @@ class MaskedLM(OpenTask):
         """A text with marks around it, and the part of each token."""
         held = []
         for text in texts:
-            rows = self.tokeniser.rows(text.split(MASK))
+            *before, last = text.split(MASK)
+            # A blank belongs to the word behind it, which is hidden: byte pairs would keep it.
+            rows = self.tokeniser.rows([*(each.rstrip() for each in before), last])
             joined = list(rows[0])
             for row in rows[1:]:
                 joined += [self.tokeniser.mask, *row]
@@ -318,7 +320,7 @@ class MaskedLM(OpenTask):
         words = torch.where(self.tokeniser.special, 0.0, likely)
         top = words.topk(min(BEST, len(words)))
         named = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [(self.tokeniser.decode([number]), round(p, 6)) for number, p in named]
+        return [(self.tokeniser.decode([number]).strip(), round(p, 6)) for number, p in named]
 
     def shown(self, texts: Sequence[str]) -> tuple[Batch, list[str]]:
         """One text as a batch, and the text of each of its tokens."""

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import torch
 import transformers
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from torch import nn
 
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "##s", "good", "bad", ".", "!"]
@@ -41,6 +50,40 @@ def bert_folder(folder: Path, architecture: str = "BertForMaskedLM", **settings:
         nn.init.normal_(each, std=0.3)
     model.save_pretrained(folder)
     write_tokeniser(folder)
+    return folder
+
+
+def roberta_folder(folder: Path, architecture: str = "RobertaForMaskedLM") -> Path:
+    """A RoBERTa with weights drawn anew, and byte pairs of a few words."""
+    torch.manual_seed(6)
+    pipeline = Tokenizer(models.BPE())
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pipeline.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=280,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    pipeline.train_from_iterator(["the cat sat on a good mat ."] * 4, trainer)
+    pipeline.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
+    pipeline.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    sizes = {**SIZES, "vocab_size": pipeline.get_vocab_size(), "type_vocab_size": 1}
+    model = getattr(transformers, architecture)(transformers.RobertaConfig(**sizes)).eval()
+    for each in model.parameters():
+        nn.init.normal_(each, std=0.3)
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(pipeline.to_str())
+    roles = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
+    roles |= {"pad": "<pad>", "mask": "<mask>"}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                **{f"{name}_token": mark for name, mark in roles.items()},
+            }
+        )
+    )
     return folder
 
 
