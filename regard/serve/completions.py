@@ -66,7 +66,12 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
         tokens = numbered(each, tokeniser, limits)
         most = fitting(len(tokens), asked, context)
         request = Request(
-            policy=how, max_tokens=most, samples=n, alternatives=asked.logprobs, first=number
+            policy=how,
+            max_tokens=most,
+            samples=n,
+            alternatives=asked.logprobs,
+            first=number,
+            stop=run.ends,
         )
         prompts.append(Prompt(tokens, request))
     echoes = [each if isinstance(each, str) else tokeniser.decode(each) for each in given]

@@ -113,6 +113,12 @@ class Served:
         return model, self.opened.tokeniser
 
     @property
+    def ends(self) -> frozenset[int]:
+        """The tokens after which its model writes nothing more."""
+        opened = self.opened
+        return opened.ends if isinstance(opened, LanguageModelling) else frozenset()
+
+    @property
     def translator(self) -> tuple[nn.Module, Translation]:
         """The model as a translator."""
         model = self.trained

@@ -126,6 +126,11 @@ class LanguageModelling(OpenTask):
         """The tokens of its text."""
         return self.tokeniser
 
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tokens after which nothing more is written."""
+        return frozenset({self.tokeniser.eos} if self.data.stop_at_end else ())
+
     def batches(self) -> ContinuousBatches | WindowBatches:
         """The training batches."""
         ids, data = self.corpus("train").ids, self.data
@@ -171,9 +176,8 @@ class LanguageModelling(OpenTask):
         if not isinstance(model, Stepper):
             raise UserError(f"a {type(model).__name__} cannot write: it has no start and step")
         tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
-        ends = {self.tokeniser.eos} if self.data.stop_at_end else set()
         device = next(model.parameters()).device
-        asked = replace(request, device=device, stop=frozenset(request.stop) | ends)
+        asked = replace(request, device=device, stop=frozenset(request.stop) | self.ends)
         yield from stream_text(model, [tokens], self.tokeniser, asked, stops=stops)
 
 
