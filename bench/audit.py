@@ -56,7 +56,7 @@ def singly(batches: Sequence[Batch], count: int) -> list[Batch]:
         for row in range(len(batch["lengths"]))
     ]
     some = every[:: max(1, len(every) // count)][:count]
-    cut = []
+    cut: list[Batch] = []
     for text in some:
         length = int(text["lengths"])
         cut.append({name: v[:, :length] if v.dim() > 1 else v for name, v in text.items()})

@@ -38,7 +38,7 @@ from regard.train.evaluate import evaluate
 from regard.train.loop import train
 from regard.train.weights import load_weights
 
-STRENGTHS = (0.0, 0.001, 0.01, 0.1)
+STRENGTHS = (0.0, 0.0001, 0.001, 0.01)
 """λ: what it is worth to look elsewhere."""
 SEEDS = 2
 """Further seeds of the same recipe."""
