@@ -70,6 +70,8 @@ class Beam:
         choose("length penalty", self.length_penalty, LENGTH_PENALTIES)
         for name in ("min_length", "max_length", "no_repeat", "bos", "eos"):
             _count(name, getattr(self, name))
+        for token in self.never:
+            _count("never", token)
         for name in ("alpha", "coverage", "min_per_source", "max_per_source", "diversity"):
             _amount(name, getattr(self, name))
         self._check_together()

@@ -77,11 +77,14 @@ class Limits:
     def bans(self, count: int, written: Ints | None, width: int) -> tuple[Ints, Ints] | None:
         """Rows and tokens that may not be written in them; `width` rows belong to a sentence.
 
-        No sentence may end too soon, and none whose next token is not given may repeat itself.
+        No sentence may end too soon, and none whose next token is not given may repeat itself or
+        write what is never written.
         """
         found: list[tuple[Ints, Ints]] = []
         for token in self._beam.never:
             rows = np.arange(width * len(self.most))
+            if count < self._last_forced:
+                rows = rows[np.repeat(self._forced <= count, width)]
             found.append((rows, np.full(len(rows), token)))
         if count < self._last_short:
             rows = np.repeat(self._fewest > count, width).nonzero()[0]

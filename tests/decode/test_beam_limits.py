@@ -49,6 +49,18 @@ def test_a_repeated_sequence_never_comes() -> None:
                     assert len(counted) == len(set(counted))
 
 
+def test_what_is_never_written_does_not_come_unless_it_is_given() -> None:
+    for width in (1, 4):
+        free = beam(width=width, n_best=width, max_length=8)
+        written = search(Translator(), sources(NUMBERS), free)
+        common = written[0][0].tokens[0]
+        chosen = beam(width=width, n_best=width, max_length=8, never=(common,))
+        for found in search(Translator(), sources(NUMBERS), chosen):
+            assert all(common not in each.tokens for each in found)
+        (found,) = search(Translator(), sources(NUMBERS[:1]), chosen, prefixes=[[common]])
+        assert all(each.tokens.count(common) == 1 for each in found)
+
+
 def test_given_first_tokens_come_first_whatever_the_model_and_the_other_limits_say() -> None:
     prefixes: list[list[int]] = [[2, 2, 2, 2], [], [4], [0, 3]]
     for width, extra in ((1, {}), (4, {}), (4, {"groups": 2, "diversity": 3.0})):

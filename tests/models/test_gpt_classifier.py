@@ -1,0 +1,82 @@
+"""GPT's classifier against the equations of Radford et al. 2018, and how it begins."""
+
+import pytest
+import torch
+
+from regard.core.errors import UserError
+from regard.models.gpt import GPT
+from regard.models.gpt_classifier import GPTClassifier
+from regard.models.rnn_lm import RNNLM
+
+BODY = GPT.Config(width=8, heads=2, layers=2, context=9)
+V, C = 11, 3
+
+
+def batch() -> dict[str, torch.Tensor]:
+    return {"tokens": torch.randint(0, V, (3, 6)), "lengths": torch.tensor([6, 2, 1])}
+
+
+@torch.no_grad()
+def test_what_is_learnt_besides_is_the_mean_surprise_of_each_text() -> None:
+    model = GPTClassifier(GPTClassifier.Config(body=BODY, guessing=0.5, dropout=0.0), V, C).eval()
+    held = batch()
+    logits, beside = model.learning(held)
+    assert torch.equal(logits, model(held))
+    total = 0.0
+    for tokens, length in zip(held["tokens"], held["lengths"], strict=True):
+        if length < 2:
+            continue  # there is no next token to guess
+        text = tokens[None, :length]
+        likely = model.body(text)[0].logits().log_softmax(2)[0]
+        surprises = [-likely[place, text[0, place + 1]] for place in range(int(length) - 1)]
+        total += 0.5 * float(sum(surprises)) / len(surprises)  # equation 1 in equation 5
+    assert beside.item() == pytest.approx(total, abs=1e-5)
+
+
+@torch.no_grad()
+def test_classes_are_read_off_the_last_token_alone() -> None:
+    model = GPTClassifier(GPTClassifier.Config(body=BODY, bias=True), V, C).eval()
+    held = batch()
+    for row, length in enumerate(held["lengths"].tolist()):
+        states = model.body.states(held["tokens"][row : row + 1, :length])
+        torch.testing.assert_close(
+            model(held)[row], model.output(states[0, -1]), atol=1e-6, rtol=1e-6
+        )
+
+
+def test_without_guessing_nothing_is_learnt_besides() -> None:
+    model = GPTClassifier(GPTClassifier.Config(body=BODY), V, C).train()
+    assert model.learning(batch())[1].item() == 0
+
+
+@pytest.mark.parametrize("more", [0, 3])
+@torch.no_grad()
+def test_it_begins_with_a_trained_gpt_and_new_vectors_for_new_marks(more: int) -> None:
+    source = GPT(BODY.model_copy(update={"tied": False}), V).eval()
+    model = GPTClassifier(GPTClassifier.Config(), V + more, C, source=source).eval()
+    assert model.body.config == source.config
+    tokens = batch()["tokens"]
+    assert torch.equal(model.body.states(tokens), source.states(tokens))
+    logits = model.body(tokens)[0].logits()
+    torch.testing.assert_close(logits[..., :V], source(tokens)[0].logits(), atol=1e-6, rtol=1e-6)
+    model.body.embed.table.weight.zero_()
+    assert source.embed.table.weight.any(), "the source is not touched"
+
+
+@pytest.mark.usefixtures("as_users_run_it")
+def test_it_begins_with_nothing_else() -> None:
+    with pytest.raises(UserError, match="a gpt was expected"):
+        GPTClassifier(GPTClassifier.Config(), V, C, source=RNNLM(RNNLM.Config(), V))
+    with pytest.raises(UserError, match="the source knows 11 tokens, these data have 7"):
+        GPTClassifier(GPTClassifier.Config(), 7, C, source=GPT(BODY, V))
+    other = BODY.model_copy(update={"layers": 1})
+    with pytest.raises(UserError, match=r"leave it out"):
+        GPTClassifier(GPTClassifier.Config(body=other), V, C, source=GPT(BODY, V))
+
+
+def test_stages_hold_every_parameter_once_from_the_bottom_up() -> None:
+    model = GPTClassifier(GPTClassifier.Config(body=BODY, bias=True), V, C)
+    stages = model.stages()
+    assert len(stages) == 2 + BODY.layers
+    held = [id(each) for stage in stages for each in stage]
+    assert sorted(held) == sorted(id(each) for each in model.parameters())
