@@ -16,6 +16,8 @@ def test_a_checkpoint_is_imported_used_and_exported(regard: Regard, place: Path)
     assert "| regard predict runs/mine" in done.stdout
     assert regard("predict", "runs/mine", text="the [MASK] sat .\n").returncode == 0
     assert regard("look", "runs/mine", "the [MASK] sat .", "-o", "page.html").returncode == 0
+    done = regard("look", "runs/mine", "the [MASK] sat .", "--view", "rollout", "-o", "flow.png")
+    assert done.returncode == 0, done.stderr
     done = regard("export", "runs/mine", "-o", "back", "--dtype", "float16", "--shard", "1e-6")
     assert done.returncode == 0, done.stderr
     assert (place / "back" / "model.safetensors.index.json").exists()
