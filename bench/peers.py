@@ -6,11 +6,11 @@ decoder's input and output. So outputs can be compared, and what is timed is the
 
 from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.protocols import Batch
+from regard.export.ctranslate2 import export
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.position import Sinusoidal
 from regard.models.transformer import Transformer
@@ -110,68 +110,9 @@ def _marian_weights(model: Transformer) -> dict[str, Tensor]:
 
 def ctranslate(model: Transformer, folder: Path) -> None:
     """A folder that CTranslate2 can open, with our weights in float32; token n is called tn."""
-    from ctranslate2 import specs
-
-    config = model.config
-    assert config.norm == "after"
-    assert config.activation == "relu"
-    spec = specs.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers), config.heads, pre_norm=False
-    )
-    words = model.embed.table.weight.detach()
-    for side, position, blocks in (
-        (spec.encoder, model.source_position, model.encoder),
-        (spec.decoder, model.position, model.decoder),
-    ):
-        assert isinstance(position, Sinusoidal)
-        (side.embeddings[0] if side is spec.encoder else side.embeddings).weight = words.numpy()
-        side.position_encodings.encodings = position.table.numpy()
-        side.scale_embeddings = config.scaled
-        for layer, block in zip(side.layer, blocks, strict=True):
-            assert isinstance(block, EncoderBlock | DecoderBlock)
-            _attention(layer.self_attention, block.attention.project, block.attention.merge)
-            _same(layer.self_attention.layer_norm, block.around_attention.norm)
-            _same(layer.ffn.linear_0, block.feedforward.get_submodule("widen"))
-            _same(layer.ffn.linear_1, block.feedforward.get_submodule("narrow"))
-            _same(layer.ffn.layer_norm, block.around_feedforward.norm)
-            if isinstance(block, DecoderBlock):
-                cross = block.cross
-                _same(layer.attention.linear[0], cross.query)
-                _joined(layer.attention.linear[1], cross.key, cross.value)
-                _same(layer.attention.linear[2], cross.merge)
-                _same(layer.attention.layer_norm, block.around_cross.norm)
-    spec.decoder.projection.weight = words.numpy()
-    names = [f"t{number}" for number in range(words.shape[0])]
-    spec.register_source_vocabulary(names)
-    spec.register_target_vocabulary(names)
-    spec.config.bos_token = spec.config.decoder_start_token = f"t{BOS}"
-    spec.config.eos_token, spec.config.unk_token = f"t{EOS}", "t1"
-    spec.config.layer_norm_epsilon = 1e-5
-    spec.validate()
-    spec.optimize(quantization=None)
-    folder.mkdir(exist_ok=True)
-    spec.save(str(folder))
-
-
-def _attention(spec: object, project: nn.Linear, merge: nn.Linear) -> None:
-    """Queries, keys and values in one product, as CTranslate2 has them too."""
-    linear = spec.linear  # type: ignore[attr-defined]
-    _same(linear[0], project)
-    _same(linear[1], merge)
-
-
-def _same(spec: object, module: nn.Module) -> None:
-    """A linear layer or a norm."""
-    names = ("gamma", "beta") if isinstance(module, nn.LayerNorm) else ("weight", "bias")
-    for name, weight in zip(names, module.parameters(), strict=True):
-        setattr(spec, name, weight.detach().numpy())
-
-
-def _joined(spec: object, *modules: nn.Linear) -> None:
-    """Several linear layers one under another."""
-    for name in ("weight", "bias"):
-        weights = [module.get_parameter(name).detach() for module in modules]
-        setattr(spec, name, torch.cat(weights).numpy())
+    names = [f"t{number}" for number in range(model.embed.table.num_embeddings)]
+    specials = {"unk": 1, "bos": BOS, "eos": EOS}
+    export(model, folder, words=names, source_words=names, specials=specials)
 
 
 class TorchTransformer(nn.Module):

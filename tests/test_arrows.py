@@ -15,6 +15,7 @@ ARROWS: dict[str, set[str]] = {
     "layers": {"core", "attention"},
     "models": {"core", "attention", "layers"},
     "hub": {"core", "data", "models"},
+    "export": {"core", "layers", "models"},
     "tasks": {"core", "data", "decode"},
     "train": {"core", "data"},
     "look": {"core", "attention.tape"},

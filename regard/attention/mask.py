@@ -120,6 +120,9 @@ class Mask:
     ) -> Bool[Tensor, "#B #H #Q K"]:
         """The rule written out; one row where it is the same for all queries."""
         asked = (1, 0) if not self.by_row else (queries, first)
+        if torch.compiler.is_exporting():  # sizes are symbols then, and no keys of a table
+            rows = torch.arange(asked[1], asked[1] + asked[0], device=device)
+            return self.rows(rows, keys)
         name = (*asked, keys, torch.device(device or "cpu"))
         found = self.memo.get(name)
         if found is None:
@@ -169,7 +172,7 @@ def padding(real: Int[Tensor, "B"] | Bool[Tensor, "B K"]) -> Mask:
             )
         return Mask(
             lambda q, k: real.to(k.device)[:, None, None, :].index_select(3, k[0]),
-            f"padding(<{real.shape[0]} x {real.shape[1]} table>)",
+            "padding(<table>)",
             batch=real.shape[0],
             keys=real.shape[1],
             by_row=False,

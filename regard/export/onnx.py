@@ -1,0 +1,175 @@
+"""ONNX: a model as a graph that ONNX Runtime and others compute; batch and length stay free.
+
+Encoders of text with whatever is on top of them read `tokens` `[batch, length]` and `lengths`
+`[batch]`, and `parts` where there are segments; a GPT reads `tokens`, without a cache. The file is
+run once on inputs of other sizes than it was traced with, and what it says is compared with ours.
+"""
+
+import logging
+import warnings
+from collections.abc import Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.core.errors import UserError
+from regard.layers.tags import Tags
+from regard.layers.text_encoder import TextEncoder
+from regard.models.bert import Said
+from regard.models.bert_reader import Spans
+from regard.models.gpt import GPT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MISSING = "ONNX needs onnx, onnxscript and onnxruntime: pip install 'regard[export]'"
+
+TOLERANCE = 1e-3
+"""The most by which any number may differ; more is a graph that computes something else."""
+
+
+class Continues(nn.Module):
+    """A GPT as a function of tokens."""
+
+    def __init__(self, model: GPT) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        """The logits of what follows each token."""
+        logits: Tensor = self.model(tokens)[0].logits()
+        return logits
+
+
+class Encodes(nn.Module):
+    """An encoder of text, and what is on top of it, as a function of tensors."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, tokens: Tensor, lengths: Tensor, parts: Tensor | None = None) -> Tensor:
+        """Logits, or states where there is no head."""
+        real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
+        batch = {"tokens": tokens, "lengths": lengths, "allowed": real}
+        return plain(self.model(batch if parts is None else {**batch, "parts": parts}))
+
+
+def plain(said: object) -> Tensor:
+    """What a model says, as one tensor: scores, or states if there are none."""
+    if isinstance(said, Tensor):
+        return said
+    if isinstance(said, Tags):
+        return said.scores
+    if isinstance(said, Spans):
+        return torch.stack((said.first, said.last), 2)
+    assert isinstance(said, Said)
+    return said.states if said.words is None else said.words.logits()
+
+
+def export(model: nn.Module, path: Path) -> float:
+    """Write the model as a file; the largest difference to our own output."""
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401 torch needs it, and says so less clearly
+    except ModuleNotFoundError:
+        raise UserError(MISSING) from None
+    adapted, example = adapted_to(model.eval())
+    context = limit_of(model)
+    batch, length = torch.export.Dim("batch"), torch.export.Dim("length", min=2, max=context)
+    free = {
+        name: {0: batch, 1: length} if t.dim() == 2 else {0: batch} for name, t in example.items()
+    }
+    with quiet(), torch.no_grad():
+        made = torch.onnx.export(
+            adapted,
+            kwargs=dict(example),
+            dynamo=True,
+            dynamic_shapes=free,
+            input_names=list(example),
+            output_names=["states" if isinstance(model, TextEncoder) else "logits"],
+            verbose=False,
+        )
+    assert made is not None
+    made.save(str(path))
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return max(difference(adapted, session, rows, min(long, context)) for rows, long in SIZES)
+
+
+SIZES = ((1, 2), (2, 11), (5, 6))
+"""Rows and tokens that a file is tried with."""
+
+
+def adapted_to(model: nn.Module) -> tuple[nn.Module, Mapping[str, Tensor]]:
+    """The model as a function of tensors, and an example of them."""
+    if isinstance(model, GPT):
+        return Continues(model), inputs(("tokens",), 3, min(7, limit_of(model)))
+    encoder = encoder_of(model)
+    if encoder is None:
+        raise UserError(
+            f"ONNX is for encoders of text and for GPT here, not for a {type(model).__name__}"
+        )
+    names = ("tokens", "lengths", "parts") if encoder.config.segments else ("tokens", "lengths")
+    return Encodes(model), inputs(names, 3, min(7, limit_of(model)))
+
+
+def encoder_of(model: nn.Module) -> TextEncoder | None:
+    """The encoder that a model has."""
+    found = model if isinstance(model, TextEncoder) else dict(model.named_children()).get("encoder")
+    return found if isinstance(found, TextEncoder) else None
+
+
+def limit_of(model: nn.Module) -> int:
+    """The most tokens that it can read."""
+    if isinstance(model, GPT):
+        return model.context_limit
+    encoder = encoder_of(model)
+    assert encoder is not None
+    return encoder.config.context
+
+
+def inputs(names: tuple[str, ...], rows: int, length: int) -> dict[str, Tensor]:
+    """Made-up inputs of these names; the first tokens of any vocabulary will do."""
+    made = torch.Generator().manual_seed(rows * length)
+    every = {
+        "tokens": torch.randint(0, 5, (rows, length), generator=made),
+        "lengths": torch.randint(1, length + 1, (rows,), generator=made),
+        "parts": torch.randint(0, 2, (rows, length), generator=made),
+    }
+    every["lengths"][0] = length
+    return {name: every[name] for name in names}
+
+
+def difference(adapted: nn.Module, session: object, rows: int, length: int) -> float:
+    """The largest difference at real tokens between the file's output and ours."""
+    names = tuple(each.name for each in session.get_inputs())  # type: ignore[attr-defined]
+    given = inputs(names, rows, length)
+    (theirs,) = session.run(  # type: ignore[attr-defined]
+        None, {name: each.numpy() for name, each in given.items()}
+    )
+    with torch.no_grad():
+        ours = adapted(**given)
+    off = (ours - torch.from_numpy(theirs)).abs()
+    if "lengths" in given and off.dim() == 3:  # what is said of padding means nothing
+        off = off[torch.arange(length) < given["lengths"][:, None]]
+    largest = float(off.max())
+    if not largest <= TOLERANCE:
+        raise UserError(f"the ONNX file says something else than the model: off by {largest:.2g}")
+    return largest
+
+
+@contextmanager
+def quiet() -> "Iterator[None]":
+    """Without what torch tells about its own exporter: packages that nobody asked for."""
+    logger = logging.getLogger("torch.onnx")
+    before, logger.level = logger.level, logging.ERROR
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)
