@@ -164,7 +164,7 @@ def computes(model: nn.Module) -> Mapping[str, object]:
     """What the settings of a model come to when it is used, with nothing left unsaid."""
     c = body_of(model).config
     found: dict[str, object] = c.model_dump(
-        exclude={"dropout", "embedding_dropout", "attention_dropout", "recompute"}
+        exclude={"dropout", "embedding_dropout", "attention_dropout", "recompute", "source"}
     )
     found["hidden"] = c.hidden or 4 * c.width
     found["key_heads"] = c.key_heads or c.heads

@@ -227,7 +227,7 @@ def computes(model: nn.Module) -> Mapping[str, object]:
     """What the settings of a model come to when it is used, with nothing left unsaid."""
     c = transformer(model).config
     dropouts = {name for name in type(c).model_fields if name.endswith("dropout")}
-    found: dict[str, object] = c.model_dump(exclude=dropouts | {"output_bias", "recompute"})
+    found: dict[str, object] = c.model_dump(exclude=dropouts | {"output_bias", "source"})
     found["hidden"] = c.hidden or 4 * c.width
     return found
 

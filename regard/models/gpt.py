@@ -25,6 +25,7 @@ from regard.attention import Mask, causal, padding
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
+from regard.layers.begin import begin_as
 from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache, join
 from regard.layers.dropout import Dropout
@@ -114,8 +115,10 @@ class GPT(nn.Module):
         recompute: bool = False
         """Compute layers once more on the way back instead of holding what they made: less memory
         for a third more time (Chen et al. 2016)."""
+        source: str | None = None
+        """A run of such a model to begin with; sizes must be the same."""
 
-    def __init__(self, config: Config, vocabulary: int) -> None:
+    def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
         super().__init__()
         self.config = config
         self.recompute = config.recompute
@@ -132,6 +135,8 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if before else nn.Identity()
         self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
         self._initialise()
+        if source is not None:
+            begin_as(self, source)
 
     def _block(self) -> EncoderBlock:
         c = self.config

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
+from regard.layers.begin import begin_as
 from regard.layers.dropout import Dropout
 from regard.layers.output import IGNORED
 from regard.models.gpt import GPT
@@ -35,7 +36,7 @@ class GPTClassifier(nn.Module):
         body: GPT.Config | None = None
         """The settings of the GPT; those of the source, if there is one."""
         source: str | None = None
-        """The run folder of a GPT to begin with."""
+        """The run folder of a GPT to begin with, or of such a classifier."""
         fresh: bool = False
         """Take its settings and its tokens, and draw all weights anew: what they are worth."""
         bias: bool = False
@@ -61,6 +62,8 @@ class GPTClassifier(nn.Module):
         nn.init.normal_(self.output.weight, std=0.02)
         if config.bias:
             nn.init.zeros_(self.output.bias)
+        if isinstance(source, GPTClassifier) and source.output.weight.shape[0] == classes:
+            begin_as(self.output, source.output)
 
     @property
     def context_limit(self) -> int:
@@ -110,6 +113,7 @@ def body_from(given: GPT.Config | None, vocabulary: int, source: nn.Module | Non
     """
     if source is None:
         return GPT(given or GPT.Config(), vocabulary)
+    source = source.body if isinstance(source, GPTClassifier) else source
     if not isinstance(source, GPT):
         raise UserError(f"model.source is a {type(source).__name__}; a gpt was expected")
     if given is not None and given != source.config:

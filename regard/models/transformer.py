@@ -26,6 +26,7 @@ from regard.attention import START, Mask, Past, causal, padding
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
+from regard.layers.begin import begin_as
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.cache import Cache
 from regard.layers.dropout import Dropout
@@ -129,8 +130,17 @@ class Transformer(nn.Module):
         cross_score: str = "scaled_dot"
         """Of the target to the source."""
         cross_weigh: str = "softmax"
+        source: str | None = None
+        """A run of such a model to begin with; sizes must be the same."""
 
-    def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        vocabulary: int,
+        source_vocabulary: int,
+        *,
+        source: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         if config.shared == "all" and vocabulary != source_vocabulary:
             raise UserError(
@@ -160,6 +170,8 @@ class Transformer(nn.Module):
         if config.position == "learned":
             self.context_limit = config.context
         self._initialise()
+        if source is not None:
+            begin_as(self, source)
 
     def _encoder_block(self) -> EncoderBlock:
         c = self.config

@@ -10,7 +10,8 @@ import transformers
 
 from regard.decode import Greedy, Request
 from regard.pretrained import from_pretrained, import_run, save_pretrained
-from regard.run import load
+from regard.recipe import read
+from regard.run import create, load
 from tests.hub.decoder_folders import LINES, gpt2_folder, gpt_folder, marian_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
@@ -113,3 +114,23 @@ def test_attention_of_an_imported_model_is_drawn_on_its_words(tmp_path: Path) ->
     run = from_pretrained(gpt2_folder(tmp_path / "gpt2"), device="cpu")
     (first, *_) = run.look("the cat sat")
     assert "".join(first.keys).startswith("the cat sat")
+
+
+def test_an_imported_run_is_trained_on_from(tmp_path: Path) -> None:
+    gpt = kept(gpt2_folder(tmp_path / "gpt2"), tmp_path / "runs/gpt2")
+    marian = kept(marian_folder(tmp_path / "marian"), tmp_path / "runs/marian")
+    (tmp_path / "train.txt").write_text("\n".join(LINES * 20))
+    for side, lines in (("source", LINES), ("target", LINES[::-1])):
+        for split in ("train", "validation"):
+            (tmp_path / f"{split}.{side}").write_text("\n".join(lines))
+    for run, window in ((gpt, ["data.window=8"]), (marian, [])):
+        changes = [f"model.source={run}", "train.epochs=1", "data.batch=2", *window]
+        recipe = read(str(run / "recipe.toml"), changes)
+        begun = create(recipe, tmp_path / f"tuned-{run.name}", tmp_path, "cpu")
+        source = load(run, "cpu").model.state_dict()
+        own = begun.model.state_dict()
+        assert all(torch.equal(own[name], source[name]) for name in source)
+        assert begun.task.sizes == load(run, "cpu").task.sizes
+        assert begun.train().update > 0
+        assert not all(torch.equal(begun.model.state_dict()[n], source[n]) for n in source)
+        save_pretrained(load(begun.folder, "cpu"), tmp_path / f"back-{run.name}")

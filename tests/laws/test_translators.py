@@ -221,7 +221,7 @@ OTHER: dict[str, dict[str, object]] = {
 }
 """Another value for every field of every config: each must make a difference."""
 
-ELSEWHERE = {("pointer_generator", "unk")}
+ELSEWHERE = {("pointer_generator", "unk"), ("transformer", "source")}
 """Fields that make one only to texts of their own; the tests of the model have them."""
 
 
