@@ -53,6 +53,8 @@ class Explanation:
         speak = sum(each.explains is True for each in known)
         if not known:
             return "The tests that were run show nothing either way."
+        if len(known) == 1:
+            return f"The one test that shows something speaks {'for' if speak else 'against'} it."
         if speak == len(known):
             return f"All {speak} tests that show something speak for it as an explanation."
         if speak == 0:
