@@ -210,8 +210,9 @@ def in_pieces(texts: Sequence[Sequence[str]], reading: Reading, frame: Frame) ->
     >>> assert pieces.frame is not None
     >>> texts = in_pieces([["so", "some"]], Reading(pieces), pieces.frame)
     >>> batch = texts.gather(torch.tensor([0]))
-    >>> [pieces.token(number) for number in batch["tokens"][0].tolist()], batch["firsts"].tolist()
-    (['[CLS]', 'so', 'so', '##m', '##e', '[SEP]'], [[1, 2]])
+    >>> inner = [pieces.token(number) for number in batch["tokens"][0, 1:-1].tolist()]
+    >>> inner, batch["firsts"].tolist()                          # marks stand around them
+    (['so', 'so', '##m', '##e'], [[1, 2]])
     """
     tokeniser = reading.tokeniser
     rows = iter(tokeniser.rows([word for text in texts for word in text]))
