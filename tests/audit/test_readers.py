@@ -30,7 +30,7 @@ DATA = {
     "language_model": 'train = "plain.txt"\nvalidation = "plain.txt"\nwindow = 6\nbatch = 2\n',
 }
 
-BERT = 'kind = "bert_tagger"\nencoder = { width = 8, heads = 2, layers = 2, hidden = 8 }'
+BERT = "encoder = { width = 8, heads = 2, layers = 2, hidden = 8 }"
 MODELS = {
     "pool": ("classify", 'kind = "attention_pool"\nwidth = 8\nhidden = 6', "pool"),
     "question": ("classify", 'kind = "question_attention"\nwidth = 8\nhidden = 6', "attend"),
@@ -46,7 +46,8 @@ MODELS = {
         'kind = "han"\nwidth = 8\nhidden = 6\nattention = 5',
         "sentence_pool",
     ),
-    "tagger": ("tag", BERT, "encoder.1.attention"),
+    "bert": ("classify", f'kind = "bert_classifier"\n{BERT}', "encoder.1.attention"),
+    "tagger": ("tag", f'kind = "bert_tagger"\n{BERT}', "encoder.1.attention"),
     "recurrent": ("translate", 'kind = "bahdanau"\nwidth = 8\nhidden = 6', "attend"),
     "transformer": (
         "translate",
@@ -104,7 +105,9 @@ def test_every_kind_of_model_is_judged_and_no_figure_is_nan(
     found = audited(run, asked, lambda text: None)
     tests = [each.test for each in found.verdicts]
     assert tests[:5] == ["agreement", "permutation", "adversary", "uniform", "erasure"]
-    assert ("heads" in tests) == (name in ("layers", "layer", "tagger", "transformer", "gpt"))
+    assert ("heads" in tests) == (
+        name in ("layers", "layer", "bert", "tagger", "transformer", "gpt")
+    )
     assert found.texts == 6
     for verdict in found.verdicts:
         assert verdict.figures
