@@ -17,6 +17,7 @@ from regard.guided import Elsewhere, Guided, as_it_looks
 from regard.models.attention_pool import AttentionPooling
 from regard.recipe import parsed
 from regard.run import Run, create
+from regard.train.loop import Result
 from regard.trained import judged
 from tests.tasks.test_classify import RECIPE
 from tests.tasks.test_classify import place as place
@@ -65,6 +66,15 @@ def test_what_was_trained_is_kept_shown_and_held_to_its_base(
     (run.folder / "model.safetensors").write_bytes(b"another")
     with pytest.raises(UserError, match="beside another model"):
         audited(run, ASKED, said.append)
+
+
+def test_an_audit_that_is_interrupted_ends_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = Result(outcome="interrupted", update=1, seconds=0.1, best=None)
+    monkeypatch.setattr("regard.trained.train", lambda *given, **named: stopped)
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        audited(run, ASKED, said.append)
+    assert said == ["training 1 of 7: uniform"]
 
 
 BATCH = {
