@@ -214,6 +214,9 @@ def test_labels_that_do_not_match_the_classes_are_refused(tmp_path: Path) -> Non
     changed(folder, id2label={"0": "a", "1": "b"})
     with pytest.raises(UserError, match=r"classifier\.weight is \[3, 8\], .* makes it \[2, 8\]"):
         from_pretrained(folder)
+    changed(folder, id2label={"0": "a"})
+    with pytest.raises(UserError, match="one label is a number to be predicted, not a class"):
+        from_pretrained(folder)
     changed(folder, id2label={"0": "a", "5": "b"})
     with pytest.raises(UserError, match="classes by their numbers from 0"):
         from_pretrained(folder)

@@ -68,7 +68,7 @@ def encoding(settings: Settings) -> Encoding:
         hidden=settings.whole("intermediate_size"),
         activation=choose("hidden_act", settings.word("hidden_act", "gelu"), ACTIVATIONS),
         context=settings.whole("max_position_embeddings"),
-        segments=settings.whole("type_vocab_size", 2),
+        segments=settings.whole("type_vocab_size", 2, least=1),
         norm_eps=settings.number("layer_norm_eps", 1e-12),
         dropout=settings.number("hidden_dropout_prob", 0.1),
         attention_dropout=settings.number("attention_probs_dropout_prob", 0.1),

@@ -90,6 +90,11 @@ def plan(
         model = BERTTagger.Config(encoder=encoding, dropout=heads.tagger_dropout)
     else:
         settings.refuse_unless("problem_type", None, "single_label_classification")
+        if len(labels) < 2:
+            raise UserError(
+                f"{settings.path}: one label is a number to be predicted, not a class, which is "
+                "not known here; --architecture takes the encoder alone"
+            )
         first, last = names.classifier
         kind, task = "bert_classifier", "classify"
         rows = [*layer("pooler.dense", first), *layer("output", last)]

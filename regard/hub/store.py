@@ -42,11 +42,13 @@ class Settings:
         """Is it there, and not null?"""
         return self.values.get(name) is not None
 
-    def whole(self, name: str, otherwise: int | None = None, most: int = LARGEST) -> int:
-        """A whole number from 0 to `most`."""
+    def whole(
+        self, name: str, otherwise: int | None = None, *, least: int = 0, most: int = LARGEST
+    ) -> int:
+        """A whole number from `least` to `most`."""
         found = self._given(name, otherwise)
-        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
-            raise self._wrong(name, found, f"a whole number from 0 to {most}")
+        if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
+            raise self._wrong(name, found, f"a whole number from {least} to {most}")
         return found
 
     def number(self, name: str, otherwise: float | None = None) -> float:

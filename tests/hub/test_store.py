@@ -290,6 +290,12 @@ def test_an_index_that_does_not_fit_is_refused(folder: Path, index: object, matc
         ({"position_embedding_type": "relative_key"}, 'only "absolute"'),
         ({"layer_norm_eps": -1.0}, "layer_norm_eps=-1.0 must be a number of at least 0"),
         ({"hidden_dropout_prob": 1.0}, "dropout=1.0 must be less than 1"),
+        ({"type_vocab_size": 0}, "type_vocab_size=0 must be a whole number from 1 to"),
+        ({"vocab_size": 0}, "vocabulary=0 must be a whole number above zero"),
+        ({"num_attention_heads": 0}, "heads=0 must be greater than 0"),
+        ({"max_position_embeddings": 0}, "context=0 must be greater than 0"),
+        ({"num_hidden_layers": 0}, "layers=0 must be greater than 0"),
+        ({"layer_norm_eps": 0.0}, r"norm_eps=0\.0 must be greater than 0"),
         ({"type_vocab_size": True}, "type_vocab_size=true must be a whole number"),
     ],
 )
