@@ -14,7 +14,7 @@ from regard.core.errors import UserError
 from regard.hub.encoders import labelled
 from regard.hub.family import Ours, Plan
 from regard.hub.keys import Row, Table, layer
-from regard.hub.store import MOST_LAYERS, Settings, read_json
+from regard.hub.store import MOST_LAYERS, Settings, said_in
 from regard.models.gpt import GPT
 from regard.models.gpt_classifier import GPTClassifier
 
@@ -126,8 +126,7 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
 def ends(settings: Settings) -> bool:
     """Does the folder name a token that ends texts?"""
     path = settings.path.parent / "generation_config.json"
-    held = read_json(path) if path.exists() else {}
-    return Settings(path, {**settings.values, **held}).has("eos_token_id")
+    return Settings(path, {**settings.values, **said_in(path)}).has("eos_token_id")
 
 
 def body_of(model: nn.Module) -> GPT:

@@ -16,7 +16,7 @@ from regard.core.errors import UserError, choose
 from regard.hub.encoders import ACTIVATIONS, theirs_of
 from regard.hub.family import Family, Ours, Plan
 from regard.hub.keys import Row, Table, layer
-from regard.hub.store import MOST_LAYERS, Settings, read_json
+from regard.hub.store import MOST_LAYERS, Settings, said_in
 from regard.models.transformer import Transformer
 
 ARCHITECTURE = "MarianMTModel"
@@ -167,7 +167,7 @@ def searching(settings: Settings) -> dict[str, object]:
     Their longest output counts the mark in front and the one that ends it; ours counts neither.
     """
     path = settings.path.parent / GENERATION
-    held = read_json(path) if path.exists() else {}
+    held = said_in(path)
     said = Settings(path if held else settings.path, {**settings.values, **held})
     search = {
         "width": max(1, said.whole("num_beams", 1, most=1024)),

@@ -30,13 +30,13 @@ from regard.data.tokenise import Tokeniser, guarded
 from regard.hub.sentencepiece import CONTROL, PAIRS, UNIGRAM, UNKNOWN, Piece, SentencePiece
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.sentencepiece import written as written_model
+from regard.hub.store import said_in
 from regard.hub.tokenisers import (
     CONFIG,
     DEFAULTS,
     fitted,
     needed,
     read,
-    read_json,
     read_vocabulary,
     spelled_by,
     unused,
@@ -62,11 +62,11 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
     if not (folder / "source.spm").exists():
         both = read(folder, FAMILY, rows)
         return Pair(both, both)
-    settings = read_json(folder / CONFIG)
+    settings = said_in(folder / CONFIG)
     names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
     spelled = {**DEFAULTS[FAMILY], **spelled_by(folder)}
     roles = {name: UNSEEN + str(token) for name, token in spelled.items()}
-    first = read_json(folder / "config.json").get("decoder_start_token_id")
+    first = said_in(folder / "config.json").get("decoder_start_token_id")
     made = []
     for side, name, count in zip(SIDES, names, (source_rows, rows), strict=True):
         vocabulary = read_vocabulary(needed(folder, name))

@@ -136,6 +136,11 @@ def read_json(path: Path) -> dict[str, object]:
     return found
 
 
+def said_in(path: Path) -> dict[str, object]:
+    """The same of a file that folders may do without; nothing then."""
+    return read_json(path) if path.exists() else {}
+
+
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder by their names there."""
     for name in WHOLE:

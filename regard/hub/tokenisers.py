@@ -25,6 +25,7 @@ from regard.core.errors import UserError, choose
 from regard.data.pieces import UNSEEN
 from regard.data.roles import ROLES, spelled_in
 from regard.data.tokenise import Tokeniser, guarded, load
+from regard.hub.store import read_json, said_in
 
 Settings = Mapping[str, object]
 """What tokenizer_config.json says."""
@@ -43,7 +44,7 @@ def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
     if path.exists():
         return fitted(load(path, spelled), rows, path)
     make = choose("family of tokenisers", family, MAKERS)
-    settings = {**DEFAULTS[family], **read_json(folder / CONFIG), **spelled}
+    settings = {**DEFAULTS[family], **said_in(folder / CONFIG), **spelled}
     with guarded(str(folder)):
         pipeline = make(folder, settings)
         add_marks(pipeline, folder, settings)
@@ -143,7 +144,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
 def add_marks(pipeline: Tokenizer, folder: Path, settings: Settings) -> None:
     """Special tokens that are never found in texts, and what stands around these."""
-    added = read_json(folder / "added_tokens.json")
+    added = said_in(folder / "added_tokens.json")
     later = sorted(added, key=lambda token: str(added[token]).zfill(12))
     pipeline.add_tokens([token for token in later if pipeline.token_to_id(token) is None])
     marks = dict.fromkeys(str(settings[key]) for key in NAMES if settings.get(key) is not None)
@@ -214,8 +215,8 @@ def named_roles(tokeniser: Tokeniser) -> dict[str, str]:
 def spelled_by(folder: Path) -> dict[str, str]:
     """The special tokens that a folder names."""
     return {
-        **spelled_in(read_json(folder / CONFIG)),
-        **spelled_in(read_json(folder / "special_tokens_map.json")),
+        **spelled_in(said_in(folder / CONFIG)),
+        **spelled_in(said_in(folder / "special_tokens_map.json")),
     }
 
 
@@ -236,19 +237,6 @@ def lines(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path}: cannot be read: {problem}") from None
     return text.removesuffix("\n").split("\n")
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """The object in a JSON file; nothing if there is no such file."""
-    if not path.exists():
-        return {}
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: is no JSON: {problem}") from None
-    if not isinstance(held, dict):
-        raise UserError(f"{path}: should hold a JSON object, not a {type(held).__name__}")
-    return held
 
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:
