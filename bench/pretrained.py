@@ -92,9 +92,8 @@ def hugging_bert(size: Size, kind: str, *, classes: int = 0, dropout: float = 0.
         max_position_embeddings=512,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
-        attn_implementation=kind,
-        num_labels=max(2, classes),
     )
+    config._attn_implementation, config.num_labels = kind, max(2, classes)
     model: nn.Module = (
         BertForSequenceClassification(config)
         if classes
@@ -206,7 +205,7 @@ def hugging_generation(size: Size, prompts: Tensor) -> Work:
 
     @torch.inference_mode()
     def work() -> object:
-        return model.generate(  # type: ignore[misc]
+        return model.generate(
             prompts,
             attention_mask=torch.ones_like(prompts),
             max_new_tokens=size.written,
