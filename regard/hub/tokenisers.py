@@ -32,6 +32,9 @@ Settings = Mapping[str, object]
 
 CONFIG = "tokenizer_config.json"
 
+LARGEST = 2**24
+"""No vocabulary has so many tokens: a larger number is a mistake or an attack."""
+
 
 def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
     """The tokeniser of a folder, for a model of that family.
@@ -134,8 +137,11 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     """A vocabulary as JSON: the number of each token."""
     found: dict[str, int] = {}
     for token, number in read_json(path).items():
-        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-            raise UserError(f"{path}: {token!r} should have a number, not {number!r}")
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not isinstance(number, int) or not whole or not 0 <= number < LARGEST:
+            raise UserError(
+                f"{path}: {token!r} should have a number from 0 to {LARGEST - 1}, not {number!r}"
+            )
         found[token] = number
     if not found:
         raise UserError(f"{path}: an empty vocabulary")

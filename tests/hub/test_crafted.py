@@ -110,6 +110,8 @@ def test_a_folder_without_a_tokeniser_is_told_what_is_missing(tmp_path: Path) ->
     [
         ('{"a": "b"}', "", "should have a number"),
         ('{"a": -3}', "", "should have a number"),
+        ('{"a": 99999999999}', "", "should have a number"),
+        ('{"a": true}', "", "should have a number"),
         ("{}", "", "empty vocabulary"),
         ("[1]", "", "JSON object"),
         ("{", "", "no JSON"),
