@@ -144,6 +144,9 @@ def planned(family: Family, settings: Settings, architecture: str | None = None)
     """What a config means here; settings that no model of ours can have are refused."""
     try:
         return family.ours(settings, architecture_of(settings, family, architecture))
+    except UserError as problem:
+        where = "" if str(settings.path) in str(problem) else f"{settings.path}: "
+        raise UserError(f"{where}{problem}") from None
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(each) for each in first["loc"])

@@ -29,6 +29,7 @@ SHARD_BYTES = 5 * 2**30
 LARGEST = 2**24
 """Of any size in a config: what is larger is a mistake or an attack."""
 MOST_LAYERS = 4096
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,16 @@ class Settings:
     def word(self, name: str, otherwise: str | None = None) -> str:
         """A text."""
         found = self._given(name, otherwise)
-        if not isinstance(found, str):
-            raise self._wrong(name, found, "a text")
+        if not isinstance(found, str) or len(found) > LONGEST_NAME:
+            raise self._wrong(name, found, f"a text of at most {LONGEST_NAME} letters")
         return found
 
     def words(self, name: str) -> tuple[str, ...]:
         """Some texts; none if nothing is said."""
         found = self.values.get(name) or []
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        if not isinstance(found, list) or not all(
+            isinstance(each, str) and len(each) <= LONGEST_NAME for each in found
+        ):
             raise self._wrong(name, found, "a list of texts")
         return tuple(str(each) for each in found)
 
@@ -100,7 +103,7 @@ class Settings:
         if found not in allowed:
             known = " or ".join(json.dumps(each) for each in allowed)
             raise UserError(
-                f"{self.path}: {name}={json.dumps(found)} is not known here, only {known}"
+                f"{self.path}: {name}={shortened(found)} is not known here, only {known}"
             )
 
     def _given(self, name: str, otherwise: object) -> object:
@@ -110,9 +113,7 @@ class Settings:
         return otherwise if found is None else found
 
     def _wrong(self, name: str, found: object, wanted: str) -> UserError:
-        shown = json.dumps(found, default=str)
-        shown = shown if len(shown) < 60 else shown[:56] + " ..."
-        return UserError(f"{self.path}: {name}={shown} must be {wanted}")
+        return UserError(f"{self.path}: {name}={shortened(found)} must be {wanted}")
 
 
 def read_settings(folder: Path) -> Settings:
@@ -262,6 +263,12 @@ def shards(tensors: Mapping[str, Tensor], most: int) -> list[dict[str, Tensor]]:
         groups[-1][name] = each.contiguous()
         held += each.nbytes
     return groups
+
+
+def shortened(value: object) -> str:
+    """A value as JSON writes it, or the beginning of it."""
+    text = json.dumps(value, default=str)
+    return text if len(text) < 60 else text[:56] + " ..."
 
 
 def one_line(problem: object, longest: int = 200) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -15,6 +16,7 @@ from regard.hub import FAMILIES, from_pretrained, save_pretrained
 from regard.hub.family import Ours
 from regard.hub.keys import Row, Table
 from regard.hub.store import read_tensors
+from tests.hub.decoder_folders import gpt2_folder
 from tests.hub.folders import bert_folder, changed
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
@@ -304,6 +306,29 @@ def test_a_config_that_does_not_fit_is_refused(
 ) -> None:
     changed(folder, **settings)
     refused(folder, match)
+
+
+ODD_VALUES = ([], {"0": 1}, "x" * 5000, -1, 1e308, 10**30)
+
+
+@pytest.mark.parametrize("make", [bert_folder, gpt2_folder])
+def test_any_value_anywhere_in_a_config_is_taken_or_refused(
+    make: Callable[[Path], object], tmp_path: Path
+) -> None:
+    make(tmp_path)
+    whole = (tmp_path / "config.json").read_text()
+    refusals = []
+    for name in json.loads(whole):
+        for value in ODD_VALUES:
+            changed(tmp_path, **{name: value})
+            try:
+                from_pretrained(tmp_path)
+            except UserError as told:
+                refusals.append(str(told))
+            (tmp_path / "config.json").write_text(whole)
+    assert len(refusals) > 50
+    assert not [each for each in refusals if "\n" in each or len(each) > 600]
+    assert all(str(tmp_path) in each for each in refusals)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 100_000, '{"model_type": NaN'])
