@@ -137,8 +137,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     """A vocabulary as JSON: the number of each token."""
     found: dict[str, int] = {}
     for token, number in read_json(path).items():
-        whole = isinstance(number, int) and not isinstance(number, bool)
-        if not isinstance(number, int) or not whole or not 0 <= number < LARGEST:
+        if type(number) is not int or not 0 <= number < LARGEST:  # true is an int to isinstance
             raise UserError(
                 f"{path}: {token!r} should have a number from 0 to {LARGEST - 1}, not {number!r}"
             )
