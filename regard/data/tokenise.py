@@ -373,28 +373,26 @@ def train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int) 
     return Tokeniser(pipeline)
 
 
-def train_piece(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
-    """Every letter, and the most frequent pairs of what is already there."""
-    most = vocabulary or BPE_VOCABULARY
-    return Tokeniser(by_piece(learnt_pieces(lines, by_piece(), most, min_frequency)))
-
-
-def train_cased_piece(
-    lines: Iterable[str], vocabulary: int | None, min_frequency: int
-) -> Tokeniser:
-    """The same with letters as they stand."""
-    most = vocabulary or BPE_VOCABULARY
-    return Tokeniser(by_cased_piece(learnt_pieces(lines, by_cased_piece(), most, min_frequency)))
-
-
 Trainer = Callable[[Iterable[str], int | None, int], Tokeniser]
+
+
+def train_pieces(by: Callable[[Iterable[str]], Tokenizer]) -> Trainer:
+    """Every letter, and the most frequent pairs of what is already there, in such a pipeline."""
+
+    def trained(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+        return Tokeniser(
+            by(learnt_pieces(lines, by(()), vocabulary or BPE_VOCABULARY, min_frequency))
+        )
+
+    return trained
+
 
 TOKENISERS: dict[str, Trainer] = {
     "word": train_word,
     "char": train_char,
     "byte": train_byte,
     "bpe": train_bpe,
-    "wordpiece": train_piece,
-    "wordpiece_cased": train_cased_piece,
+    "wordpiece": train_pieces(by_piece),
+    "wordpiece_cased": train_pieces(by_cased_piece),
 }
 """The kinds of tokeniser: how each is made from lines, a limit and the least frequency."""
