@@ -98,9 +98,7 @@ def translated() -> tuple[Payload, ...]:
     one of them out.
     """
     torch.manual_seed(0)
-    config = Transformer.Config(
-        width=16, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0
-    )
+    config = Transformer.Config(width=16, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0)
     model = Transformer(config, 10, 12)
     source = FIRST + torch.tensor(list(permutations(range(len(GERMAN)))))  # [N,5]
     kept = source[source != LEFT_OUT].unflatten(0, (len(source), len(ENGLISH)))
