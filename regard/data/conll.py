@@ -13,7 +13,7 @@ Between them tags are converted by way of chunks, exactly and both ways.
 ['B-PER', 'E-PER', 'O', 'S-LOC', 'S-LOC']
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -123,6 +123,19 @@ def checked(sentence: Tagged, scheme: str) -> Tagged:
 
 LETTERS_OF = {"iob1": "IOB", "iob2": "IOB", "bioes": "BIOES"}
 """How tags of each scheme begin."""
+
+
+def every_tag(tags: Iterable[str], scheme: str) -> set[str]:
+    """All tags of a scheme for the kinds of chunks that there are.
+
+    A chunk of two words may come though all there were had one.
+
+    >>> sorted(every_tag(["S-LST", "O"], "bioes"))
+    ['B-LST', 'E-LST', 'I-LST', 'O', 'S-LST']
+    """
+    kinds = {kind for _, kind in map(parts, tags) if kind}
+    begins = [letter for letter in LETTERS_OF[scheme] if letter != OUTSIDE]
+    return {OUTSIDE, *(f"{letter}-{kind}" for letter in begins for kind in kinds)}
 
 
 def letters_wrong(tag: str, scheme: str) -> str | None:

@@ -23,7 +23,7 @@ from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches, Tokeniser
 from regard.data import load as load_tokeniser
-from regard.data.conll import OUTSIDE, Tagged, checked, converted, sentences, to_chunks
+from regard.data.conll import OUTSIDE, Tagged, checked, converted, every_tag, sentences, to_chunks
 from regard.data.numbered import NumberedTexts, Reading, in_pieces, numbered
 from regard.data.parallel import Sentences
 from regard.data.pipeline import words as words_in
@@ -139,7 +139,8 @@ class Tagging(OpenTask):
             tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
         else:
             deque(texts(), maxlen=0)  # for the tags
-        return cls(data, folder, tokeniser, tuple(sorted(known, key=lambda t: (t != OUTSIDE, t))))
+        tags = known if data.scheme == "none" else every_tag(known, data.learn)
+        return cls(data, folder, tokeniser, tuple(sorted(tags, key=lambda t: (t != OUTSIDE, t))))
 
     def save(self, folder: Path) -> None:
         """Leave the vocabulary and the tags."""
