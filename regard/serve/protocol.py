@@ -18,6 +18,10 @@ SLACK = 1.0
 """Seconds after which a body that is late is cut off here: the guard has answered 408 by then."""
 
 
+LINGER = 1.0
+"""Seconds that a client who was turned away has to finish what it is sending."""
+
+
 class Watched(H11Protocol):
     """A connection that has so long for headers, and then so long for the body."""
 
@@ -25,7 +29,7 @@ class Watched(H11Protocol):
     turned_away: Callable[[], bytes | None] = staticmethod(lambda: None)
     """The bytes that answer a request for work when there is no room for any."""
 
-    _new = True
+    _new, _leaving = True, False
     _timer: asyncio.TimerHandle | None = None
     _awaits: type[h11.IDLE] | type[h11.SEND_BODY] | None = None
 
@@ -36,10 +40,10 @@ class Watched(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Some bytes came; what is awaited now?"""
+        if self._leaving:
+            return
         if self._new and data.startswith(b"POST ") and (refusal := self.turned_away()):
-            self._unwatch()
-            self.transport.write(refusal)
-            self.transport.close()
+            self._leave_with(refusal)
             return
         self._new = False
         super().data_received(data)
@@ -56,6 +60,14 @@ class Watched(H11Protocol):
         """Nothing is awaited any more."""
         self._unwatch()
         super().connection_lost(exc)
+
+    def _leave_with(self, answer: bytes) -> None:
+        """Say this, and wait a moment: who is still sending would not hear it if we closed now."""
+        self._unwatch()
+        self._leaving = True
+        self.transport.write(answer)
+        self.transport.write_eof()
+        self._timer = self.loop.call_later(LINGER, self._close)
 
     def _watch(self) -> None:
         """Start a timer when something new is awaited; more of the same does not start it anew."""
