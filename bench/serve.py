@@ -211,13 +211,15 @@ def text_of(reply: Reply) -> str:
 
 
 async def healthy(place: Place, *, clients: int, seconds: float, tokens: int) -> list[Row]:
-    """/health while far more clients ask than can be served.
+    """/health while ten times as much is asked for as the server can do.
 
-    They are a process of their own, so that what is measured is the server and not the crowd.
+    What it can do is measured first, by as many clients as find room. The flood is a process of its
+    own, so that what is measured is the server and not the crowd.
     """
+    asked = 10 * await able(place, clients, seconds / 4, tokens)
     flooding = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.serve", "--flood"),
-        json.dumps([place.host, place.port, place.model, clients, seconds, tokens]),
+        json.dumps([place.host, place.port, place.model, asked, seconds, tokens]),
         stdout=asyncio.subprocess.PIPE,
     )
     times: list[float] = []
@@ -234,25 +236,42 @@ async def healthy(place: Place, *, clients: int, seconds: float, tokens: int) ->
     shown = ", ".join(f"{status or 'lost'}: {n}" for status, n in sorted(statuses.items()))
     return [
         Row(f"/health, 99 % of {len(times)}", f"{slowest * 1e3:.0f} ms", "100 ms", slowest < 0.1),
-        Row(f"{clients} clients meanwhile", shown, "no 5xx", failed == 0),
+        Row(f"{asked:.0f} requests a second meanwhile", shown, "no 5xx", failed == 0),
     ]
 
 
-async def flood(place: Place, clients: int, seconds: float, tokens: int) -> Counter[int]:
-    """How often so many clients, who never stop asking, got which answer."""
-    statuses, end = Counter[int](), time.perf_counter() + seconds
+async def able(place: Place, clients: int, seconds: float, tokens: int) -> float:
+    """How many requests a second are answered when so many clients, for whom there is room, ask."""
+    begun, done = time.perf_counter(), 0
 
     async def client(number: int) -> None:
-        await asyncio.sleep(number / clients / 2)
-        while time.perf_counter() < end:
-            asking = ask(place, "POST", "/v1/completions", completion(place, number, tokens))
-            try:
-                statuses[(await asyncio.wait_for(asking, 30)).status] += 1
-            except (OSError, TimeoutError):
-                statuses[0] += 1
-            await asyncio.sleep(1)  # as Retry-After says
+        nonlocal done
+        while time.perf_counter() < begun + seconds:
+            reply = await ask(place, "POST", "/v1/completions", completion(place, number, tokens))
+            done += reply.status == 200
 
     await asyncio.gather(*(client(number) for number in range(clients)))
+    return done / (time.perf_counter() - begun)
+
+
+async def flood(place: Place, rate: float, seconds: float, tokens: int) -> Counter[int]:
+    """How often which answer came to so many requests a second, whatever became of those before."""
+    statuses, going = Counter[int](), set[asyncio.Task[None]]()
+
+    async def client(number: int) -> None:
+        asking = ask(place, "POST", "/v1/completions", completion(place, number, tokens))
+        try:
+            statuses[(await asyncio.wait_for(asking, 30)).status] += 1
+        except (OSError, TimeoutError):
+            statuses[0] += 1
+
+    begun = time.perf_counter()
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(max(0.0, begun + number / rate - time.perf_counter()))
+        task = asyncio.create_task(client(number))
+        going.add(task)
+        task.add_done_callback(going.discard)
+    await asyncio.gather(*going)
     return statuses
 
 
@@ -321,15 +340,15 @@ QUICK: dict[str, Part] = {
     "together": lambda place: together(place, texts=16, tokens=48),
     "cancelled": lambda place: cancelled(place, clients=16, requests=400, tokens=8),
     "slow": lambda place: slow(place, sockets=50, within=10, requests=20),
-    "healthy": lambda place: healthy(place, clients=160, seconds=5, tokens=32),
+    "healthy": lambda place: healthy(place, clients=64, seconds=5, tokens=32),
 }
 WHOLE: dict[str, Part] = {
     "together": lambda place: together(place, texts=16, tokens=128),
     "cancelled": lambda place: cancelled(place, clients=64, requests=10_000, tokens=16),
     "slow": lambda place: slow(place, sockets=500, within=10, requests=50),
-    "healthy": lambda place: healthy(place, clients=1280, seconds=30, tokens=64),
+    "healthy": lambda place: healthy(place, clients=96, seconds=30, tokens=64),
 }
-"""Every part at its full size; 1,280 clients are ten times those that are written for or wait."""
+"""Every part at its full size; for 128 texts there is room: 64 are written, 64 wait."""
 
 
 def main() -> None:
@@ -340,8 +359,8 @@ def main() -> None:
     parser.add_argument("--flood", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.flood:
-        host, port, model, clients, seconds, tokens = json.loads(given.flood)
-        found = asyncio.run(flood(Place(host, port, model), clients, seconds, tokens))
+        host, port, model, rate, seconds, tokens = json.loads(given.flood)
+        found = asyncio.run(flood(Place(host, port, model), rate, seconds, tokens))
         print(json.dumps(found))
         return
     parts = QUICK if given.quick else WHOLE
