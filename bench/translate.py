@@ -230,7 +230,7 @@ def crew(size: str, count: int) -> Iterator[Callable[[Tensor, int, int], None]]:
 
 def decoding(repeats: int, sizes: list[str], workers: int) -> None:
     """Target tokens per second, greedy and with a beam of 5, in batches of 32 and 1."""
-    rows = []
+    rows, threads = [], torch.get_num_threads()
     for size in sizes:
         model = transformer(size).eval()
         with crew(size, workers) as shared, tempfile.TemporaryDirectory() as folder:
@@ -239,10 +239,13 @@ def decoding(repeats: int, sizes: list[str], workers: int) -> None:
                 source = sources(2 * batch * count if batch > 1 else 4)
                 alone = partial(our_decoding, model, source, width, batch)
                 works: dict[str, Work] = {
-                    "ours": partial(shared, source, width, batch) if batch > 1 else alone
+                    "ours": partial(shared, source, width, batch)
+                    if batch > 1
+                    else with_threads(threads, alone)
                 }
                 if not missing("transformers"):
-                    works["transformers"] = hugging_decoding(model, source, width, batch)
+                    theirs = hugging_decoding(model, source, width, batch)
+                    works["transformers"] = with_threads(threads, theirs)
                 if not missing("ctranslate2"):
                     works["CTranslate2"] = their_decoding(
                         model, source, width, batch, Path(folder), count
@@ -263,12 +266,22 @@ def decoding(repeats: int, sizes: list[str], workers: int) -> None:
                     if peer != "ours"
                 ]
     show(
-        f"Decoding, {workers} workers of one thread (transformers: {torch.get_num_threads()} "
+        f"Decoding, {workers} workers of one thread (transformers, and one sentence: {threads} "
         "threads); goals: by transformers 2.5 on tiny, 1.4 on base, 3 for one sentence on tiny; by "
         "CTranslate2 0.8 in batches of 32",
         ["size", "batch", "beam", "peer", "ours tokens/s", "peer tokens/s", "ratio"],
         rows,
     )
+
+
+def with_threads(threads: int, work: Work) -> Work:
+    """The same, on so many threads again: CTranslate2 leaves torch with one."""
+
+    def done() -> None:
+        torch.set_num_threads(threads)
+        work()
+
+    return done
 
 
 def hugging_decoding(model: Transformer, source: Tensor, width: int, batch: int) -> Work:
