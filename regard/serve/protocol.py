@@ -29,7 +29,7 @@ class Watched(H11Protocol):
     turned_away: Callable[[], bytes | None] = staticmethod(lambda: None)
     """The bytes that answer a request for work when there is no room for any."""
 
-    _new, _leaving = True, False
+    _leaving = False
     _timer: asyncio.TimerHandle | None = None
     _awaits: type[h11.IDLE] | type[h11.SEND_BODY] | None = None
 
@@ -42,10 +42,10 @@ class Watched(H11Protocol):
         """Some bytes came; what is awaited now?"""
         if self._leaving:
             return
-        if self._new and data.startswith(b"POST ") and (refusal := self.turned_away()):
+        begins = self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]
+        if begins and data.startswith(b"POST ") and (refusal := self.turned_away()):
             self._leave_with(refusal)
             return
-        self._new = False
         super().data_received(data)
         self._watch()
 
