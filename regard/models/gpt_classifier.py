@@ -62,8 +62,9 @@ class GPTClassifier(nn.Module):
         nn.init.normal_(self.output.weight, std=0.02)
         if config.bias:
             nn.init.zeros_(self.output.bias)
-        if isinstance(source, GPTClassifier) and source.output.weight.shape[0] == classes:
-            begin_as(self.output, source.output)
+        taken = source if isinstance(source, GPTClassifier) and not config.fresh else None
+        if taken is not None and taken.output.weight.shape[0] == classes:
+            begin_as(self.output, taken.output)
 
     @property
     def context_limit(self) -> int:

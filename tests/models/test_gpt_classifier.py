@@ -80,3 +80,14 @@ def test_stages_hold_every_parameter_once_from_the_bottom_up() -> None:
     assert len(stages) == 2 + BODY.layers
     held = [id(each) for stage in stages for each in stage]
     assert sorted(held) == sorted(id(each) for each in model.parameters())
+
+
+def test_what_is_drawn_anew_has_nothing_of_its_source() -> None:
+    source = GPTClassifier(GPTClassifier.Config(body=BODY), V, C)
+    model = GPTClassifier(GPTClassifier.Config(fresh=True), V, C, source=source)
+    assert model.body.config == source.body.config
+    for name, each in model.named_parameters():
+        same = torch.equal(each, source.get_parameter(name))
+        assert not same or not each.any() or bool((each == 1).all()), name
+    begun = GPTClassifier(GPTClassifier.Config(), V, C, source=source)
+    assert torch.equal(begun.output.weight, source.output.weight)
