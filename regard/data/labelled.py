@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.core.errors import UserError, choose, unknown
+from regard.data.babi import asked
 from regard.data.text import (
     LONGEST,
     STDIN,
@@ -226,35 +227,16 @@ def read_folder(source: LabelledText) -> Iterator[Example]:
 
 
 def read_babi(source: LabelledText) -> Iterator[Example]:
-    """bAbI: numbered sentences, and questions with their answers about all before them.
-
-    Fields are `story`, `question`, `answer` and `facts`, the numbers of the sentences that tell;
-    a new story begins at 1 (Weston et al. 2015).
-    """
-    story: list[str] = []
-    for number, (line,) in lines(source.path):
-        where = f"{shown(source.path)}:{number}"
-        place, _, text = line.strip().partition(" ")
-        if not place.isdigit() or not text:
-            raise UserError(f"{where}: a number and a sentence were expected, not {line[:40]!r}")
-        story = [] if int(place) == 1 else story
-        cells = text.split("\t")
-        if len(cells) == 1:
-            story.append(text)
-            continue
-        if len(cells) != 3:
-            raise UserError(
-                f"{where}: a question, its answer and the numbers of facts were expected, with "
-                f"tabs between them; there are {len(cells)} cells"
-            )
+    """bAbI (data/babi.py): fields are `story`, `question`, `answer` and `facts`."""
+    for each in asked(source.path):
         held = {
-            "story": " ".join(story),
-            "question": cells[0].strip(),
-            "answer": cells[1],
-            "facts": cells[2],
+            "story": each.story,
+            "question": each.question,
+            "answer": each.answer,
+            "facts": each.facts,
         }
         fields = (choose("field", str(field), held) for field in source.fields)
-        yield source.example(Record(number, tuple(fields)))
+        yield source.example(Record(each.line, tuple(fields)))
 
 
 FORMS: dict[str, Callable[[LabelledText], Iterator[Example]]] = {

@@ -1,8 +1,9 @@
-"""Questions about passages, with answers that stand in them: SQuAD's JSON, and JSONL.
+"""Questions about passages, with answers that stand in them: SQuAD's JSON, JSONL, and bAbI.
 
 SQuAD (Rajpurkar et al. 2016, 2018) is one JSON object with articles, paragraphs and questions; in
 its second version some questions have no answer. JSONL has a question a line: `question`,
 `context`, and `answers` as a list of `{"text", "answer_start"}` or as two lists, if they are known.
+bAbI's stories (data/babi.py) name the sentence that tells the answer.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "one.jsonl"
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.core.errors import UserError
+from regard.data.babi import asked
 from regard.data.text import lines, object_in, opened, shown, text_in, unpacked_name
 
 MOST_BYTES = 1 << 30
@@ -39,7 +41,12 @@ class Question:
 
 
 def questions(path: str) -> Iterator[Question]:
-    """Every question of a file; one whose name ends in .jsonl has one a line."""
+    """Every question of a file; .jsonl has one a line, .txt is bAbI's form."""
+    if Path(unpacked_name(path)).suffix == ".txt":
+        for each in asked(path):
+            answers = ((each.place(), each.answer),)
+            yield Question(str(each.line), each.question, each.story, answers, each.where)
+        return
     if Path(unpacked_name(path)).suffix in (".jsonl", ".ndjson"):
         for number, (line,) in lines(path):
             if line.strip():
@@ -61,8 +68,8 @@ def questions(path: str) -> Iterator[Question]:
         for paragraph in _list(about, "paragraphs", shown(path)):
             held = _object(paragraph, shown(path))
             passage = text_in(held, "context", shown(path))
-            for number, asked in enumerate(_list(held, "qas", shown(path)), start=1):
-                question = _object(asked, shown(path))
+            for number, one in enumerate(_list(held, "qas", shown(path)), start=1):
+                question = _object(one, shown(path))
                 where = f"{shown(path)}: question {question.get('id', number)}"
                 found = True
                 yield _question(question, passage, where, str(number))

@@ -35,7 +35,7 @@ class Questions(Config):
     """The `[data]` table of a recipe: which questions, how numbered, how read."""
 
     train: str
-    """The questions to learn from: SQuAD's JSON or JSONL, in the data folder, perhaps packed."""
+    """The questions to learn from: SQuAD's JSON, JSONL or bAbI's .txt, in the data folder, perhaps packed."""
     validation: str | float = 0.1
     """Another file, or the share of the training questions to keep for it."""
     test: str | None = None

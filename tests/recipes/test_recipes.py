@@ -118,6 +118,8 @@ SMALLER = {
     "batch": 2,
     "window": 8,
     "evaluate_batch": 2,
+    "longest_question": 2,
+    "stride": 2,
     "tokens_per_batch": 200,
     "words_per_batch": 48,
 }

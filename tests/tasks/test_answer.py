@@ -63,6 +63,24 @@ def test_both_forms_hold_the_same_questions(tmp_path: Path) -> None:
     assert sum(not each.answers for each in first) == 4
 
 
+def test_the_answers_of_stories_stand_in_the_sentence_that_tells_them(tmp_path: Path) -> None:
+    path = tmp_path / "qa1.txt"
+    path.write_text(
+        "1 Ann is in the hall.\n2 Bob is in the hall.\n3 Where is Bob?\thall\t2\n"
+        "4 Ann is in the attic.\n5 Where is Ann? \tattic\t1 4\n1 Cid is here.\n"
+    )
+    first, second = questions(str(path))
+    assert first.passage == "Ann is in the hall. Bob is in the hall."
+    assert first.answers == ((first.passage.rindex("hall"), "hall"),)
+    assert second.passage == f"{first.passage} Ann is in the attic."
+    assert second.answers == ((second.passage.index("attic"), "attic"),)
+    assert second.where.endswith("qa1.txt:5")
+    for facts in ("1", "7", "x", ""):
+        path.write_text(f"1 Ann is in the hall.\n2 Is Ann there?\tyes\t{facts}\n")
+        with pytest.raises(UserError, match=r"qa1.txt:2: the answer 'yes' does not stand in the f"):
+            list(questions(str(path)))
+
+
 BAD: dict[str, tuple[str, str]] = {
     "no JSON": ("{", "not JSON"),
     "a list": ("[]", "a JSON object was expected"),
