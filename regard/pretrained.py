@@ -26,10 +26,11 @@ from regard.models.bert import BERT
 from regard.recipe import Recipe, checked, set_value, written
 from regard.run import Run, write, write_text
 from regard.tasks import TASKS
-from regard.tasks.classify import LABELS, Classification, write_labels
+from regard.tasks.classify import Classification
 from regard.tasks.masked_lm import MaskedLM
 from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
+from regard.tasks.tokenised import LABELS, write_labels
 from regard.tasks.translate import Translation
 from regard.train import durable
 from regard.train.weights import weights

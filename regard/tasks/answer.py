@@ -19,7 +19,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, BucketBatches, Tokeniser
+from regard.data import IGNORE, BucketBatches
 from regard.data import load as load_tokeniser
 from regard.data.labelled import labelled_form
 from regard.data.questions import Question, questions
@@ -28,14 +28,15 @@ from regard.data.windows import NumberedWindows, Window, Windowing
 from regard.tasks.examples import divided
 from regard.tasks.reading import learnt
 from regard.tasks.scored import exact_match, f1, over_all
-from regard.tasks.task import Answer, OpenTask, Split, found
+from regard.tasks.task import Answer, Split, found
+from regard.tasks.tokenised import TOKENISER, Tokenised
 
 
 class Questions(Config):
     """The `[data]` table of a recipe: which questions, how numbered, how read."""
 
     train: str
-    """The questions to learn from: SQuAD's JSON, JSONL or bAbI's .txt, in the data folder, perhaps packed."""
+    """The questions to learn from: SQuAD's JSON, JSONL or bAbI's .txt, perhaps packed."""
     validation: str | float = 0.1
     """Another file, or the share of the training questions to keep for it."""
     test: str | None = None
@@ -85,23 +86,20 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Answering(OpenTask):
+class Answering(Tokenised):
     """-log p of the two ends of an answer, their mean; items are windows."""
 
     Data = Questions
     usage = "printf 'Who came?\\tAnn came.\\n' | regard predict {run}"
 
     data: Questions
-    folder: Path
-    """Where the files of the data are."""
-    tokeniser: Tokeniser
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Answering":
         """The task on these questions; its tokeniser is trained now if there is none yet."""
         assert isinstance(data, Questions)
         if saved is not None:
-            return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
+            return cls(data, folder, load_tokeniser(saved / TOKENISER))
 
         def texts() -> Iterator[str]:
             last = ""
@@ -113,25 +111,6 @@ class Answering(OpenTask):
 
         tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
         return cls(data, folder, tokeniser)
-
-    def save(self, folder: Path) -> None:
-        """Leave the tokeniser."""
-        self.tokeniser.save(folder / "tokenizer.json")
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The vocabulary."""
-        return {"vocabulary": self.tokeniser.vocabulary}
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """Questions to test on are not always there."""
-        return ("train", "validation", *(() if self.data.test is None else ("test",)))
-
-    @property
-    def reads(self) -> Tokeniser:
-        """The tokens of its texts."""
-        return self.tokeniser
 
     @property
     def windowing(self) -> Windowing:

@@ -4,11 +4,10 @@ Examples come from files (data/labelled.py); batches are those of data/numbered.
 [B]. A model is a module from a batch to logits `[B,C]`.
 """
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -18,11 +17,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.core.atomic import replacing
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, NOBODY, BucketBatches, Tokeniser
+from regard.data import IGNORE, NOBODY, BucketBatches
 from regard.data import load as load_tokeniser
 from regard.data.frame import Frame
 from regard.data.labelled import FIELDED, Example, LabelledText, labelled_form
@@ -31,16 +29,14 @@ from regard.data.pipeline import EOS
 from regard.data.text import lines
 from regard.tasks.confusion import Confusion
 from regard.tasks.examples import Examples, examples_of, pieces
-from regard.tasks.reading import batches_over, begin_with_vectors, learnt
-from regard.tasks.task import Answer, OpenTask, Split
+from regard.tasks.reading import batches_over, learnt
+from regard.tasks.task import Answer, Split
+from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
 
 log = logging.getLogger(__name__)
 
 BATCH = 32
 """Texts to a batch unless the recipe says otherwise."""
-
-LABELS = "labels.json"
-"""The file of a run that holds its classes, in their order."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +53,20 @@ class LabelledNumbers:
 
 
 @dataclass(frozen=True)
-class Classification(OpenTask):
+class Classification(Labelling):
     """-log p of the class of each text, summed."""
 
     Data = Examples
     usage = "regard predict {run} < texts.txt"
 
     data: Examples
-    folder: Path
-    """Where the files of the data are."""
-    tokeniser: Tokeniser
-    labels: tuple[str, ...]
-    """The classes by name, in the order of the logits."""
-    source: Tokeniser | None = None
-    """The vocabulary of the run that the model begins with."""
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Classification":
         """The task on these data; vocabulary and classes are found now if there are none yet."""
         assert isinstance(data, Examples)
         if saved is not None:
-            tokeniser = load_tokeniser(saved / "tokenizer.json")
+            tokeniser = load_tokeniser(saved / TOKENISER)
             if (saved / LABELS).exists():
                 return cls(data, folder, tokeniser, read_labels(saved / LABELS))
         else:
@@ -89,39 +78,11 @@ class Classification(OpenTask):
             raise UserError(f"{data.train}: all labels are {next(iter(found))!r}; two are needed")
         return cls(data, folder, tokeniser, tuple(sorted(found, key=by_number)))
 
-    def save(self, folder: Path) -> None:
-        """Leave the tokeniser and the classes."""
-        self.tokeniser.save(folder / "tokenizer.json")
-        write_labels(folder / LABELS, self.labels)
-
     @property
     def sizes(self) -> dict[str, int]:
-        """The vocabulary and the number of classes."""
+        """The vocabulary, with the marks of a frame, and the number of classes."""
         marks = 3 if self.data.frame == "gpt" else 0
-        return {"vocabulary": self.tokeniser.vocabulary + marks, "classes": len(self.labels)}
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """Examples to test on are not always there."""
-        return ("train", "validation", *(() if self.data.test is None else ("test",)))
-
-    @property
-    def reads(self) -> Tokeniser:
-        """The words of its texts."""
-        return self.tokeniser
-
-    def begun_with(self, source: OpenTask) -> "Classification":
-        """Batches hold the words in the vocabulary of the source too, if it is another."""
-        other = source.reads
-        same = other is None or other.digest == self.tokeniser.digest
-        return self if same else replace(self, source=other)
-
-    def initialise(self, model: nn.Module) -> list[str]:
-        """Word vectors, if the recipe names some."""
-        data = self.data
-        if data.vectors is None:
-            return []
-        return begin_with_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
+        return {**super().sizes, "vocabulary": self.tokeniser.vocabulary + marks}
 
     @property
     def reading(self) -> Reading:
@@ -363,18 +324,3 @@ def by_number(label: str) -> tuple[int, float, str]:
         return (0, float(label), label)
     except ValueError:
         return (1, 0.0, label)
-
-
-def write_labels(path: Path, labels: Sequence[str]) -> None:
-    """Keep the classes of a run."""
-    with replacing(path) as file:
-        file.write(json.dumps(list(labels), ensure_ascii=False, indent=1).encode())
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """The classes of a run."""
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{path}: the classes of this run cannot be read: {problem}") from None
-    return tuple(str(each) for each in held)

@@ -29,7 +29,8 @@ from regard.data import (
 )
 from regard.data import load as load_tokeniser
 from regard.decode import Piece, Request, stream_text
-from regard.tasks.task import OpenTask, Split, found
+from regard.tasks.task import Split, found
+from regard.tasks.tokenised import TOKENISER, Tokenised
 
 
 class Texts(Config):
@@ -77,16 +78,13 @@ class Texts(Config):
 
 
 @dataclass(frozen=True)
-class LanguageModelling(OpenTask):
+class LanguageModelling(Tokenised):
     """-log p of each next token, summed; batches have `tokens` and `targets`."""
 
     Data = Texts
     usage = "regard generate {run} --prompt 'Once upon'"
 
     data: Texts
-    folder: Path
-    """Where the files of the data are."""
-    tokeniser: Tokeniser
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "LanguageModelling":
@@ -94,21 +92,7 @@ class LanguageModelling(OpenTask):
         assert isinstance(data, Texts)
         if saved is None:
             return cls(data, folder, new_tokeniser(data, folder))
-        return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
-
-    def save(self, folder: Path) -> None:
-        """Leave the tokeniser."""
-        self.tokeniser.save(folder / "tokenizer.json")
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The vocabulary."""
-        return {"vocabulary": self.tokeniser.vocabulary}
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """A text to test on is not always there."""
-        return ("train", "validation", *(("test",) if self.data.test is not None else ()))
+        return cls(data, folder, load_tokeniser(saved / TOKENISER))
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch that goes on where the batch before it ended."""
@@ -120,11 +104,6 @@ class LanguageModelling(OpenTask):
             items=int((targets != IGNORE).sum()),
             carry=carry,
         )
-
-    @property
-    def reads(self) -> Tokeniser:
-        """The tokens of its text."""
-        return self.tokeniser
 
     @property
     def ends(self) -> frozenset[int]:

@@ -22,7 +22,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, Tokeniser, padded
+from regard.data import IGNORE, padded
 from regard.data import load as load_tokeniser
 from regard.data.batch import shuffled
 from regard.data.documents import Documents, TokenisedDocuments, documents_in, sources_at
@@ -33,7 +33,8 @@ from regard.data.pipeline import MASK
 from regard.data.pretraining import Passages, PretrainingBatches
 from regard.data.text import lines
 from regard.tasks.reading import learnt
-from regard.tasks.task import Answer, OpenTask, Split, found
+from regard.tasks.task import Answer, Split, found
+from regard.tasks.tokenised import TOKENISER, Tokenised
 
 BEST = 5
 """How many words are named for a hidden one."""
@@ -106,23 +107,20 @@ class DocumentTexts(Config):
 
 
 @dataclass(frozen=True)
-class MaskedLM(OpenTask):
+class MaskedLM(Tokenised):
     """-log p of hidden words and of whether a passage follows; items are hidden words."""
 
     Data = DocumentTexts
     usage = "echo 'What a [MASK] film.' | regard predict {run}"
 
     data: DocumentTexts
-    folder: Path
-    """Where the files of the data are."""
-    tokeniser: Tokeniser
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "MaskedLM":
         """The task on these documents; its tokeniser is trained now if there is none yet."""
         assert isinstance(data, DocumentTexts)
         if saved is not None:
-            return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
+            return cls(data, folder, load_tokeniser(saved / TOKENISER))
         texts = (
             record.text
             for source in sources_of(data, folder, data.train)
@@ -130,25 +128,6 @@ class MaskedLM(OpenTask):
         )
         tokeniser = learnt(data.tokeniser, texts, data.vocabulary, data.min_frequency)
         return cls(data, folder, tokeniser)
-
-    def save(self, folder: Path) -> None:
-        """Leave the tokeniser."""
-        self.tokeniser.save(folder / "tokenizer.json")
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The vocabulary."""
-        return {"vocabulary": self.tokeniser.vocabulary}
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """Documents to test on are not always there."""
-        return ("train", "validation", *(("test",) if self.data.test is not None else ()))
-
-    @property
-    def reads(self) -> Tokeniser:
-        """The tokens of its documents."""
-        return self.tokeniser
 
     @property
     def frame(self) -> Frame:

@@ -21,18 +21,18 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import BucketBatches, Tokeniser
+from regard.data import BucketBatches
 from regard.data import load as load_tokeniser
 from regard.data.conll import OUTSIDE, Tagged, checked, converted, every_tag, sentences, to_chunks
 from regard.data.numbered import NumberedTexts, Reading, in_pieces, numbered
 from regard.data.parallel import Sentences
 from regard.data.pipeline import words as words_in
 from regard.data.text import lines
-from regard.tasks.classify import LABELS, read_labels, write_labels
 from regard.tasks.entities import Counted
 from regard.tasks.examples import divided
-from regard.tasks.reading import batches_over, begin_with_vectors, learnt
-from regard.tasks.task import Answer, OpenTask, Split, found
+from regard.tasks.reading import batches_over, learnt
+from regard.tasks.task import Answer, Split, found
+from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
 
 BATCH = 32
 """Sentences to a batch unless the recipe says otherwise."""
@@ -105,27 +105,20 @@ class TaggedNumbers:
 
 
 @dataclass(frozen=True)
-class Tagging(OpenTask):
+class Tagging(Labelling):
     """-log p of the tags of each sentence, summed; items are words."""
 
     Data = Columns
     usage = "regard predict {run} < sentences.txt"
 
     data: Columns
-    folder: Path
-    """Where the files of the data are."""
-    tokeniser: Tokeniser
-    labels: tuple[str, ...]
-    """The tags in the order of the scores."""
-    source: Tokeniser | None = None
-    """The vocabulary of the run that the model begins with."""
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Tagging":
         """The task on these data; vocabulary and tags are found now if there are none yet."""
         assert isinstance(data, Columns)
         if saved is not None:
-            tokeniser = load_tokeniser(saved / "tokenizer.json")
+            tokeniser = load_tokeniser(saved / TOKENISER)
             if (saved / LABELS).exists():
                 return cls(data, folder, tokeniser, read_labels(saved / LABELS))
         known: set[str] = set()
@@ -141,39 +134,6 @@ class Tagging(OpenTask):
             deque(texts(), maxlen=0)  # for the tags
         tags = known if data.scheme == "none" else every_tag(known, data.learn)
         return cls(data, folder, tokeniser, tuple(sorted(tags, key=lambda t: (t != OUTSIDE, t))))
-
-    def save(self, folder: Path) -> None:
-        """Leave the vocabulary and the tags."""
-        self.tokeniser.save(folder / "tokenizer.json")
-        write_labels(folder / LABELS, self.labels)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The vocabulary and the number of tags."""
-        return {"vocabulary": self.tokeniser.vocabulary, "classes": len(self.labels)}
-
-    @property
-    def splits(self) -> tuple[Split, ...]:
-        """Sentences to test on are not always there."""
-        return ("train", "validation", *(() if self.data.test is None else ("test",)))
-
-    @property
-    def reads(self) -> Tokeniser:
-        """The words of its sentences."""
-        return self.tokeniser
-
-    def begun_with(self, source: OpenTask) -> "Tagging":
-        """Batches hold the words in the vocabulary of the source too, if it is another."""
-        other = source.reads
-        same = other is None or other.digest == self.tokeniser.digest
-        return self if same else replace(self, source=other)
-
-    def initialise(self, model: nn.Module) -> list[str]:
-        """Word vectors, if the recipe names some."""
-        data = self.data
-        if data.vectors is None:
-            return []
-        return begin_with_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
 
     def numbers_of(self, texts: Sequence[Sequence[str]]) -> NumberedTexts:
         """Sentences of words as numbers."""

@@ -27,6 +27,7 @@ from regard.data.cooccurrence import CellBatches, Cells, cooccurrences
 from regard.data.subwords import subwords
 from regard.data.vectors import Vectors, read_vectors
 from regard.tasks.task import OpenTask, Split, found
+from regard.tasks.tokenised import TOKENISER
 
 COMPARED = 1000
 """So many of the most frequent words are compared with reference vectors, pair by pair."""
@@ -95,13 +96,13 @@ class WordVectors(OpenTask):
         """The task on a text; its vocabulary is counted now if there is none yet."""
         assert isinstance(data, Words)
         if saved is not None:
-            return cls(data, folder, load_tokeniser(saved / "tokenizer.json"))
+            return cls(data, folder, load_tokeniser(saved / TOKENISER))
         texts = (record.text for record in text_of(data, folder).records())
         return cls(data, folder, train("word", texts, data.vocabulary, data.min_frequency))
 
     def save(self, folder: Path) -> None:
         """Leave the vocabulary."""
-        self.tokeniser.save(folder / "tokenizer.json")
+        self.tokeniser.save(folder / TOKENISER)
 
     @property
     def sizes(self) -> dict[str, int]:
