@@ -21,7 +21,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from regard.attention import Mask, padding
+from regard.attention import Mask, padding, sinusoid
 from regard.core.config import Config
 from regard.core.errors import UserError, choose, divides
 from regard.core.protocols import Batch
@@ -32,6 +32,9 @@ from regard.layers.embedding import SegmentEmbedding, TokenEmbedding
 from regard.layers.feedforward import ACTIVATIONS, FeedForward
 from regard.layers.multihead import SelfAttention
 from regard.layers.position import Learned
+
+SPREAD = 0.02
+"""How weights begin (Devlin et al. 2019, as in their code)."""
 
 
 class Encoding(Config):
@@ -55,6 +58,10 @@ class Encoding(Config):
     norm: Literal["after", "before"] = "after"
     """Normalise after each sum, or before each branch and once more at the end."""
     norm_eps: PositiveFloat = 1e-12
+    spread: PositiveFloat = SPREAD
+    """The spread of the vectors of tokens and of positions before they are trained."""
+    waves: bool = False
+    """Let positions begin as sines and cosines, so that near ones are alike from the start."""
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.1, ge=0, lt=1)
     """On the weights of attention."""
@@ -91,6 +98,18 @@ class TextEncoder(nn.Module):
         before = config.norm == "before"
         self.last_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if before else None
         begin_small(self)
+        self._begin_tables()
+
+    @torch.no_grad()
+    def _begin_tables(self) -> None:
+        """Tokens and positions with the spread that is asked for; positions perhaps as waves."""
+        spread, places = self.config.spread, self.position.table
+        self.embed.table.weight.mul_(spread / SPREAD)
+        if not self.config.waves:
+            places.mul_(spread / SPREAD)
+            return
+        waves = sinusoid(torch.arange(len(places), dtype=places.dtype), places.shape[1])  # [T,D]
+        places.copy_(waves * (spread * 2**0.5))  # sines have a spread of the root of a half
 
     def _block(self, number: int) -> EncoderBlock:
         c = self.config
@@ -224,9 +243,9 @@ def encoder_of(source: nn.Module, vocabulary: int, given: Encoding | None) -> Te
 
 
 def begin_small(model: nn.Module) -> None:
-    """Weights normal with 0.02 and no biases (Devlin et al. 2019, as in their code)."""
+    """Weights normal with a small spread, and no biases."""
     for each in model.modules():
         if isinstance(each, nn.Linear):
-            nn.init.normal_(each.weight, std=0.02)
+            nn.init.normal_(each.weight, std=SPREAD)
             if each.bias is not None:
                 nn.init.zeros_(each.bias)
