@@ -34,7 +34,7 @@ $(STAMP): $(READY)
 	touch $@
 
 test: $(STAMP) lint types  ## lint, type-check, then the whole suite
-	$(BIN)/python -m pytest --numprocesses 2
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 20
 
 lint: $(STAMP)  ## ruff, rules and format
 	$(BIN)/ruff check .

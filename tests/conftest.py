@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from jaxtyping import config, install_import_hook
+from jaxtyping import install_import_hook
+
+from tests.unchecked import unchecked
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -23,9 +25,8 @@ def seeded() -> None:
 @pytest.fixture
 def as_users_run_it() -> Iterator[None]:
     """Without the type checks of the test suite, which would speak before our own errors can."""
-    config.update("jaxtyping_disable", True)
-    yield
-    config.update("jaxtyping_disable", False)
+    with unchecked():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -280,7 +280,7 @@ def test_every_field_of_the_config_makes_a_difference(row: str, field: str) -> N
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_few_texts_are_learnt_by_heart(row: str) -> None:
+def test_a_few_texts_are_learnt_by_heart(row: str, as_users_run_it: None) -> None:
     model, given = built(row, dropout=0.0, spread=0.5) if spread(row) else built(row), batch()
     rates = [each for each in model.parameters() if each.requires_grad]
     sparse = ROWS[row][0] == "bag_of_ngrams"

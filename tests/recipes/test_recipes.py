@@ -5,7 +5,8 @@ import io
 import lzma
 import random
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -135,21 +136,33 @@ def shortened(name: str) -> list[str]:
     return [length, "train.log_every=1", *smaller]
 
 
-def made(name: str, texts: Path, folder: Path) -> Run:
-    """A new run of a shipped recipe, and of all those it begins with, as if they were trained."""
+@pytest.fixture(scope="module")
+def sources(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A run of a shipped recipe that others begin with, as if it were trained."""
+    folder = tmp_path_factory.mktemp("sources")
+
+    @cache
+    def source(name: str) -> Path:
+        run = made(name, texts, folder / name, source)
+        save_file(run.model.state_dict(), run.folder / "model.safetensors")
+        return run.folder
+
+    return source
+
+
+def made(name: str, texts: Path, folder: Path, sources: Callable[[str], Path]) -> Run:
+    """A new run of a shipped recipe."""
     changes = shortened(name)
     if (source := read(name).source) is not None:
-        first = made(Path(source).name, texts, folder / "first")
-        save_file(first.model.state_dict(), first.folder / "model.safetensors")
-        changes.append(f"model.source={first.folder}")
-    return create(read(name, changes), folder / "run", texts, "cpu")
+        changes.append(f"model.source={sources(Path(source).name)}")
+    return create(read(name, changes), folder, texts, "cpu")
 
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_recipe_builds_and_takes_two_steps(
-    name: str, texts: Path, tmp_path: Path
+    name: str, texts: Path, tmp_path: Path, sources: Callable[[str], Path]
 ) -> None:
-    run = made(name, texts, tmp_path)
+    run = made(name, texts, tmp_path / "run", sources)
     learns = [each for each in run.model.parameters() if each.requires_grad]
     before = [each.clone() for each in learns]
     batches, carry = run.task.batches(), None

@@ -17,6 +17,7 @@ from regard.seen import seen
 from regard.tasks.masked_lm import MaskedLM
 from regard.train.ahead import Ahead
 from regard.translator import Looking
+from tests.unchecked import unchecked
 
 ANIMALS = {
     "cat": "purrs",
@@ -79,7 +80,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def trained(place: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, unchecked():
         patch.setenv("REGARD_CACHE", str(place / "cache"))
         torch.manual_seed(0)
         create(parsed(RECIPE, "tiny"), place / "bert", place, "cpu").train()
