@@ -75,15 +75,15 @@ def explanation(
     chosen = chosen_for(reader, tests)
     columns: dict[str, Columns] = {name: {} for name in chosen}
     texts = single = 0
-    for number, batch in enumerate(batches, start=1):
+    for batch in batches:
         enough = reader.judged(batch).sum(1) > 1
         single += int((~enough).sum())
-        texts += int(enough.sum())
+        first, texts = texts + 1, texts + int(enough.sum())
         if not enough.any():
             continue
         some = {name: value[enough] for name, value in batch.items()}
         for name, test in chosen.items():
-            told(f"batch {number}: {name}, {int(enough.sum())} texts")
+            told(f"texts {first} to {texts}: {name}")
             for column, values in test.find(reader, some, settings).items():
                 columns[name].setdefault(column, []).extend(values)
     if not texts:

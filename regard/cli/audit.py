@@ -42,6 +42,7 @@ def audit(
     from regard.core.errors import UserError, choose, positive
     from regard.explained import Asked, audited, write_report
     from regard.run import load
+    from regard.train.display import display_for
 
     if output is not None and output.suffix != ".html":
         raise UserError(f"{output}: a report must end in .html")
@@ -55,7 +56,12 @@ def audit(
         texts=positive("texts", texts),
         settings=Settings(epsilon=epsilon, seed=seed),
     )
-    found = audited(opened, asked, lambda text: typer.echo(text, err=True))
+    shown = display_for()
+    shown.begin(0, None)
+    try:
+        found = audited(opened, asked, lambda text: shown.show(text, passing=True))
+    finally:
+        shown.end()
     for each in found.verdicts:
         if as_json:
             figures = {

@@ -8,7 +8,7 @@ from typing import Protocol, TextIO, runtime_checkable
 class Display(Protocol):
     """What a person sees of a training."""
 
-    def begin(self, update: int, updates: int) -> None:
+    def begin(self, update: int, updates: int | None) -> None:
         """Training starts, or goes on, after this update."""
         ...
 
@@ -31,7 +31,7 @@ class Lines:
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
 
-    def begin(self, update: int, updates: int) -> None:
+    def begin(self, update: int, updates: int | None) -> None:
         """Nothing to set up."""
 
     def tick(self, update: int) -> None:
@@ -60,7 +60,7 @@ class Bar:
         )
         self.task = self.progress.add_task("", total=None)
 
-    def begin(self, update: int, updates: int) -> None:
+    def begin(self, update: int, updates: int | None) -> None:
         """Draw the bar where training starts."""
         self.progress.update(self.task, completed=update, total=updates)
         self.progress.start()
@@ -84,7 +84,7 @@ class Bar:
 class Silent:
     """Nothing: for processes that do not lead."""
 
-    def begin(self, update: int, updates: int) -> None:
+    def begin(self, update: int, updates: int | None) -> None:
         """Nothing."""
 
     def tick(self, update: int) -> None:
