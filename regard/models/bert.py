@@ -124,11 +124,23 @@ class BERT(nn.Module):
         return staged(self, self.encoder)
 
 
-def encoder_from(given: Encoding | None, vocabulary: int, source: nn.Module | None) -> TextEncoder:
-    """A new encoder, or that of a trained model."""
-    if source is not None:
-        return encoder_of(source, vocabulary, given)
-    return TextEncoder(given or Encoding(), vocabulary)
+def encoder_from(
+    given: Encoding | None,
+    vocabulary: int,
+    source: nn.Module | None,
+    dropout: float | None = None,
+) -> TextEncoder:
+    """A new encoder, or that of a trained model; with another dropout, if one is given."""
+    if source is None:
+        found = TextEncoder(given or Encoding(), vocabulary)
+    else:
+        found = encoder_of(source, vocabulary, given)
+    if dropout is None:
+        return found
+    changed = {"dropout": dropout, "attention_dropout": dropout}
+    again = TextEncoder(found.config.model_copy(update=changed), vocabulary)
+    again.load_state_dict(found.state_dict())
+    return again
 
 
 def begin_heads(model: nn.Module, source: nn.Module) -> None:

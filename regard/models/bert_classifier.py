@@ -41,6 +41,8 @@ class BERTClassifier(nn.Module):
         """Of the layer over the first state."""
         dropout: float = Field(0.1, ge=0, lt=1)
         """Before the classes."""
+        encoder_dropout: float | None = Field(None, ge=0, lt=1)
+        """In the encoder, on states and on attention; that of its settings if not given."""
         recompute: bool = False
         """Hold less while training, at a third more time."""
 
@@ -49,7 +51,7 @@ class BERTClassifier(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.encoder = encoder_from(config.encoder, vocabulary, source)
+        self.encoder = encoder_from(config.encoder, vocabulary, source, config.encoder_dropout)
         if config.fresh:
             self.encoder = TextEncoder(self.encoder.config, vocabulary)
         self.encoder.recompute = config.recompute

@@ -71,13 +71,15 @@ class BERTReader(nn.Module):
         """The run folder of a BERT to begin with."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """Before the scores."""
+        encoder_dropout: float | None = Field(None, ge=0, lt=1)
+        """In the encoder, on states and on attention; that of its settings if not given."""
         recompute: bool = False
         """Hold less while training, at a third more time."""
 
     def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
         super().__init__()
         self.config = config
-        self.encoder = encoder_from(config.encoder, vocabulary, source)
+        self.encoder = encoder_from(config.encoder, vocabulary, source, config.encoder_dropout)
         self.encoder.recompute = config.recompute
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(self.encoder.config.width, 2)

@@ -37,6 +37,8 @@ class BERTTagger(nn.Module):
         """The run folder of a BERT to begin with."""
         dropout: float = Field(0.1, ge=0, lt=1)
         """Before the tags."""
+        encoder_dropout: float | None = Field(None, ge=0, lt=1)
+        """In the encoder, on states and on attention; that of its settings if not given."""
         recompute: bool = False
         """Hold less while training, at a third more time."""
 
@@ -45,7 +47,7 @@ class BERTTagger(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.encoder = encoder_from(config.encoder, vocabulary, source)
+        self.encoder = encoder_from(config.encoder, vocabulary, source, config.encoder_dropout)
         self.encoder.recompute = config.recompute
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(self.encoder.config.width, classes)

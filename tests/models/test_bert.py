@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from regard.attention import record, without
+from regard.attention import Attend, record, without
 from regard.attention.tape import intervene
 from regard.core.errors import UserError
 from regard.layers.output import IGNORED
@@ -124,3 +124,15 @@ def test_the_best_span_is_the_best_of_all_that_are_allowed() -> None:
         assert tuple(spans[row].tolist()) == max(every, key=lambda pair: every[pair])
         assert scores[row].item() == pytest.approx(max(every.values()), abs=1e-6)
     assert scores[2].item() == float("-inf")
+
+
+@pytest.mark.parametrize("kind", [BERTClassifier, BERTTagger, BERTReader])
+def test_what_is_begun_with_may_have_another_dropout(kind: type[nn.Module]) -> None:
+    source = BERT(BERT.Config(encoder=SMALL), 20)
+    sizes = {"vocabulary": 20} | ({} if kind is BERTReader else {"classes": 3})
+    config = vars(kind)["Config"](source="runs/bert", encoder_dropout=0.4)
+    model = kind(config, **sizes, source=source)
+    inside = [each for each in model.encoder.modules() if isinstance(each, Attend)]
+    assert {each.dropout.p for each in inside} == {model.encoder.drop.p} == {0.4}
+    for name, each in source.encoder.state_dict().items():
+        assert torch.equal(model.encoder.state_dict()[name], each), name
