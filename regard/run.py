@@ -21,6 +21,7 @@ import regard
 from regard.begun import lines, taken
 from regard.core.device import peak_bytes, pick_device
 from regard.core.errors import UserError, choose, nearest
+from regard.core.protocols import Batches
 from regard.decode import Piece, Request, Sampling
 from regard.look import Payload
 from regard.models import MODELS
@@ -32,7 +33,7 @@ from regard.tasks.task import Answer, OpenTask, Split
 from regard.tasks.translate import Translation
 from regard.train import durable
 from regard.train.distributed import joined
-from regard.train.evaluate import evaluate
+from regard.train.evaluate import First, evaluate
 from regard.train.loop import Result, train
 from regard.train.weights import load_weights
 from regard.translator import Looking
@@ -97,9 +98,12 @@ class Run:
         """Train, or go on training, and leave everything in the folder."""
         validation = self.task.evaluation("validation")
 
-        def validate() -> Mapping[str, float]:
-            return self.task.metrics(evaluate(self.model, self.task, validation).metrics())
+        def validate(batches: Batches = validation) -> Mapping[str, float]:
+            return self.task.metrics(evaluate(self.model, self.task, batches).metrics())
 
+        if self.recipe.train.watch != "loss":  # better said now than after an epoch
+            with torch.random.fork_rng(devices=[]):
+                choose("metric", self.recipe.train.watch, validate(First(validation)))
         with joined(next(self.model.parameters()).device) as world:
             batches = self.task.batches()
             mine = batches if world.size == 1 else batches.shard(world.rank, world.size)

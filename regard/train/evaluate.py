@@ -1,5 +1,7 @@
 """Evaluate: a task over all batches in order, without learning."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -24,6 +26,20 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, precision: str =
     if not sums.items:
         raise UserError(f"there is nothing to evaluate on: {len(batches)} batches with no items")
     return sums
+
+
+@dataclass(frozen=True)
+class First:
+    """The first of some batches, to see what is measured."""
+
+    every: Batches
+
+    def __len__(self) -> int:
+        return min(1, len(self.every))
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """That one."""
+        return self.every.batch(epoch, index)
 
 
 def device_of(model: nn.Module) -> torch.device:

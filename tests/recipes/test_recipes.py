@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from regard.core.errors import UserError
 from regard.recipe import Recipe, parsed, read, shipped
 from regard.run import Run, create, load, open_run
+from regard.train.evaluate import First, evaluate
 from regard.train.optimise import build
 
 TAGS = ("I-LOC", "O", "I-PER", "O", "O")
@@ -175,6 +176,9 @@ def test_every_shipped_recipe_builds_and_takes_two_steps(
         carry = loss.carry
     moved = [not torch.equal(a, b) for a, b in zip(before, learns, strict=True)]
     assert all(moved), "a parameter that no loss reaches"
+    if run.recipe.train.watch != "loss":
+        found = evaluate(run.model, run.task, First(run.task.evaluation("validation"))).metrics()
+        assert run.recipe.train.watch in run.task.metrics(found)
 
 
 def test_a_source_that_is_not_trained_yet_is_said_with_its_recipe(
@@ -209,6 +213,16 @@ def test_a_run_trains_is_loaded_and_measures_the_same(texts: Path, tmp_path: Pat
         assert (tmp_path / "run" / name).exists()
     assert "validation" in (tmp_path / "run" / "metrics.json").read_text()
     assert "# Tiny" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_a_figure_to_watch_that_there_is_not_is_named_before_training(
+    texts: Path, tmp_path: Path
+) -> None:
+    recipe = parsed(SMALL, "small.toml", ["train.watch=perplexty"])
+    run = create(recipe, tmp_path / "run", texts, "cpu")
+    with pytest.raises(UserError, match="unknown metric 'perplexty': did you mean 'perplexity'"):
+        run.train()
+    assert not (run.folder / "state").exists()
 
 
 def test_the_resolved_recipe_reads_back_as_itself() -> None:
