@@ -96,6 +96,7 @@ CHANGED: dict[str, object] = {
     "letter_width": 9,
     "dropout": 0.3,
     "words_dropout": 0.3,
+    "encoder_dropout": 0.3,
     "spread": 0.7,
     "ngrams": 3,
     "buckets": 30,
