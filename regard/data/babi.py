@@ -41,10 +41,12 @@ class Asked:
 
     def place(self) -> int:
         """Where the answer begins in the story: in the last of its facts that names it."""
+        numbers = {str(number): number for number in self.told}
         for fact in reversed(self.facts.split()):
-            sentence = self.told.get(int(fact), "") if fact.isdigit() else ""
+            number = numbers.get(fact, 0)
+            sentence = self.told.get(number, "")
             if self.answer and self.answer in sentence:
-                before = [each for number, each in self.told.items() if number < int(fact)]
+                before = [each for other, each in self.told.items() if other < number]
                 return sum(len(each) + 1 for each in before) + sentence.rindex(self.answer)
         raise UserError(
             f"{self.where}: the answer {self.answer!r} does not stand in the facts "
@@ -56,16 +58,23 @@ class Asked:
 def asked(path: str) -> Iterator[Asked]:
     """Every question of a file, in order."""
     told: dict[int, str] = {}
+    last = 0
     for line, (text,) in lines(path):
         where = f"{shown(path)}:{line}"
-        number, _, rest = text.lstrip().partition(" ")
-        if not number.isdigit() or not rest.strip():
+        written, _, rest = text.lstrip().partition(" ")
+        if not (written.isdecimal() and len(written) < 10 and rest.strip()):
             raise UserError(f"{where}: a number and a sentence were expected, not {text[:40]!r}")
-        if int(number) == 1:
-            told = {}
+        number = int(written)
+        if number == 1:
+            told, last = {}, 0
+        if number <= last:
+            raise UserError(
+                f"{where}: number {number} after {last}; a story's numbers go up from 1"
+            )
+        last = number
         cells = rest.split("\t")
         if len(cells) == 1:
-            told[int(number)] = rest.strip()
+            told[number] = rest.strip()
             continue
         if len(cells) != 3:
             raise UserError(

@@ -133,6 +133,13 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
 BABI = {"form": "babi", "text": ("story", "question"), "label": "answer"}
 BAD |= {
     "babi, no number": ("a.txt", "Mary went.\n", BABI, r"a.txt:1: a number and a sentence"),
+    "babi, a strange number": (
+        "a.txt",
+        "² Mary went.\n",
+        BABI,
+        r"a.txt:1: a number and a sentence",
+    ),
+    "babi, a number twice": ("a.txt", "1 A.\n2 B.\n2 C.\n", BABI, r"a.txt:3: number 2 after 2"),
     "babi, no facts": ("a.txt", "1 A.\n2 Q?\there\n", BABI, r"a.txt:2: .* there are 2 cells"),
     "babi, unknown field": (
         "a.txt",

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.attention import Attend, record, without
 from regard.attention.tape import intervene
 from regard.core.errors import UserError
 from regard.layers.output import IGNORED
-from regard.layers.text_encoder import Encoding
+from regard.layers.text_encoder import Encoding, TextEncoder
 from regard.models.bert import BERT
 from regard.models.bert_classifier import BERTClassifier
 from regard.models.bert_reader import BERTReader, Spans
@@ -136,3 +137,20 @@ def test_what_is_begun_with_may_have_another_dropout(kind: type[nn.Module]) -> N
     assert {each.dropout.p for each in inside} == {model.encoder.drop.p} == {0.4}
     for name, each in source.encoder.state_dict().items():
         assert torch.equal(model.encoder.state_dict()[name], each), name
+
+
+def test_tables_begin_with_the_spread_and_near_positions_alike_if_that_is_asked_for() -> None:
+    encoding = SMALL.model_copy(update={"width": 32, "context": 64, "spread": 0.3})
+    drawn, waves = (
+        TextEncoder(encoding.model_copy(update={"waves": each}), 500) for each in (False, True)
+    )
+    for model in (drawn, waves):
+        assert model.embed.table.weight.std().item() == pytest.approx(0.3, rel=0.05)
+        assert model.position.table.pow(2).mean().sqrt().item() == pytest.approx(0.3, rel=0.05)
+    near, far = (
+        F.cosine_similarity(waves.position.table[20], waves.position.table[20 + step], dim=0)
+        for step in (1, 30)
+    )
+    assert near > 0.9
+    assert near > far + 0.1
+    assert F.cosine_similarity(drawn.position.table[20], drawn.position.table[21], dim=0) < 0.6

@@ -75,7 +75,7 @@ def test_the_answers_of_stories_stand_in_the_sentence_that_tells_them(tmp_path: 
     assert second.passage == f"{first.passage} Ann is in the attic."
     assert second.answers == ((second.passage.index("attic"), "attic"),)
     assert second.where.endswith("qa1.txt:5")
-    for facts in ("1", "7", "x", ""):
+    for facts in ("1", "7", "x", "²", ""):
         path.write_text(f"1 Ann is in the hall.\n2 Is Ann there?\tyes\t{facts}\n")
         with pytest.raises(UserError, match=r"qa1.txt:2: the answer 'yes' does not stand in the f"):
             list(questions(str(path)))
