@@ -222,7 +222,7 @@ def test_a_figure_to_watch_that_there_is_not_is_named_before_training(
     run = create(recipe, tmp_path / "run", texts, "cpu")
     with pytest.raises(UserError, match="unknown metric 'perplexty': did you mean 'perplexity'"):
         run.train()
-    assert not (run.folder / "state").exists()
+    assert not (run.folder / "log.jsonl").exists(), "an update was taken"
 
 
 def test_the_resolved_recipe_reads_back_as_itself() -> None:
