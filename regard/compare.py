@@ -1,4 +1,4 @@
-"""Compare: one part of a recipe changed, all else the same, over several seeds.
+"""Compare: a part of a recipe changed, or several, all else the same, over several seeds.
 
 Every value and seed is a run of its own in one folder, trained by a process of its own. What has
 been trained is kept: a comparison that was interrupted goes on where it was, and one that is asked
@@ -9,9 +9,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from regard.audit.statistics import Interval, interval, paired_p
@@ -22,41 +23,61 @@ from regard.run import write_text
 Told = Callable[[str], None]
 """Who is told how far it is."""
 
+Values = tuple[str, ...]
+"""One value of each key that varies, as `--set` takes them; an empty one takes the key out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is compared: a recipe, the key that varies, its values and the seeds."""
+    """What is compared: a recipe, the keys that vary, their values and the seeds."""
 
     recipe: str
     """The name of a shipped recipe, or a file."""
-    key: str
-    """Such as `model.score`."""
-    values: tuple[str, ...]
-    """As `--set` takes them. The first is what the others are measured by."""
+    vary: Mapping[str, tuple[str, ...]]
+    """The values of each key, such as `model.score`; the first of all are what the others are
+    measured by."""
     seeds: int = 5
     changes: tuple[str, ...] = ()
     """What else differs from the recipe, for all values alike."""
 
     def __post_init__(self) -> None:
         positive("seeds", self.seeds)
-        if len(set(self.values)) != len(self.values) or not self.values:
-            raise UserError(f"--vary {self.key} needs values that differ: {', '.join(self.values)}")
-        for value in self.values:  # every one is a recipe, or nothing is begun
-            self.read(value, 0)
+        for key, values in self.vary.items():
+            if len(set(values)) != len(values) or not values:
+                raise UserError(f"--vary {key} needs values that differ: {', '.join(values)}")
+        for values in self.rows:  # every one is a recipe, or nothing is begun
+            self.read(values, 0)
 
-    def read(self, value: str, seed: int) -> Recipe:
+    @property
+    def rows(self) -> list[Values]:
+        """Every value of one key with every value of the others."""
+        return list(product(*self.vary.values()))
+
+    def read(self, values: Values, seed: int) -> Recipe:
         """The recipe of one run; seeds count from the recipe's own."""
-        changes = [*self.changes, f"{self.key}={value}"]
-        own = read(self.recipe, changes).train.seed
-        return read(self.recipe, [*changes, f"train.seed={own + seed}"])
+        varied = [f"{key}={value}" for key, value in zip(self.vary, values, strict=True)]
+        own = read(self.recipe, [*self.changes, *varied]).train.seed
+        return read(self.recipe, [*self.changes, *varied, f"train.seed={own + seed}"])
 
 
-def varied(text: str) -> tuple[str, tuple[str, ...]]:
-    """The key and the values of `model.score=dot,additive`; brackets keep their commas.
+def varied(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """What varies, of texts such as `model.score=dot,additive`.
 
-    >>> varied("model.score=dot,additive")
-    ('model.score', ('dot', 'additive'))
-    >>> varied("train.optimiser={name='sgd',lr=1},{name='adam',lr=0.1}")[1][1]
+    >>> varied(["model.score=dot,additive", "model.source=,runs/elmo"])
+    {'model.score': ('dot', 'additive'), 'model.source': ('', 'runs/elmo')}
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for key, values in map(one_varied, texts):
+        if key in found:
+            raise UserError(f"--vary {key} stands twice; write all its values behind one")
+        found[key] = values
+    return found
+
+
+def one_varied(text: str) -> tuple[str, tuple[str, ...]]:
+    """A key and its values; brackets keep their commas.
+
+    >>> one_varied("train.optimiser={name='sgd',lr=1},{name='adam',lr=0.1}")[1][1]
     "{name='adam',lr=0.1}"
     """
     key, equals, given = text.partition("=")
@@ -86,13 +107,18 @@ class Trained:
 
 @dataclass(frozen=True)
 class Row:
-    """One value over all seeds."""
+    """One value of each key, over all seeds."""
 
-    value: str
+    values: Values
     runs: tuple[Trained, ...]
     measured: Interval
     chance: float | None
     """How likely so large a difference from the first value is by chance; None of the first."""
+
+    @property
+    def name(self) -> str:
+        """The values, for people."""
+        return ", ".join(value or "(none)" for value in self.values)
 
     @property
     def parameters(self) -> int:
@@ -131,8 +157,8 @@ def compare(
 ) -> Table:
     """Train all that is not trained yet, and gather the figures."""
     wanted = [
-        (value, seed, prepared(comparison, folder, value, seed))
-        for value in comparison.values
+        (values, seed, prepared(comparison, folder, values, seed))
+        for values in comparison.rows
         for seed in range(comparison.seeds)
     ]
     missing = [where for _, _, where in wanted if not (where / "metrics.json").exists()]
@@ -142,11 +168,12 @@ def compare(
     return gathered(comparison, wanted)
 
 
-def prepared(comparison: Comparison, folder: Path, value: str, seed: int) -> Path:
+def prepared(comparison: Comparison, folder: Path, values: Values, seed: int) -> Path:
     """The folder of one run, with its recipe beside it; another recipe there is refused."""
-    name = "".join(each if each.isalnum() or each in "-_." else "-" for each in value)
-    recipe = comparison.read(value, seed)
-    where = folder / f"{comparison.key}={name}" / f"seed-{recipe.train.seed}"
+    named = (f"{key}={value}" for key, value in zip(comparison.vary, values, strict=True))
+    name = "".join(each if each.isalnum() or each in "-_.=," else "-" for each in ",".join(named))
+    recipe = comparison.read(values, seed)
+    where = folder / name / f"seed-{recipe.train.seed}"
     file = where.with_suffix(".toml")
     text = recipe.to_toml()
     if file.exists() and file.read_text(encoding="utf-8") != text:
@@ -205,19 +232,19 @@ def train_one(folder: Path, data: Path, threads: int) -> None:
         raise UserError(f"{folder}: training failed: {said[-1]}")
 
 
-def gathered(comparison: Comparison, wanted: Iterable[tuple[str, int, Path]]) -> Table:
+def gathered(comparison: Comparison, wanted: Iterable[tuple[Values, int, Path]]) -> Table:
     """The figures of finished runs, as a table."""
-    recipe = comparison.read(comparison.values[0], 0)
-    metric, split, better = judged(recipe)
-    trained: dict[str, list[Trained]] = {value: [] for value in comparison.values}
-    for value, seed, folder in wanted:
-        trained[value].append(measured(folder, seed, metric, split))
+    leader = comparison.rows[0]
+    metric, split, better = judged(comparison.read(leader, 0))
+    trained: dict[Values, list[Trained]] = {values: [] for values in comparison.rows}
+    for values, seed, folder in wanted:
+        trained[values].append(measured(folder, seed, metric, split))
     rows: list[Row] = []
-    for value, runs in trained.items():
+    for values, runs in trained.items():
         figures = [run.measured for run in runs]
-        first = [run.measured for run in trained[comparison.values[0]]]
+        first = [run.measured for run in trained[leader]]
         chance = None if not rows else paired_p(first, figures)
-        rows.append(Row(value, tuple(runs), interval(figures), chance))
+        rows.append(Row(values, tuple(runs), interval(figures), chance))
     return Table(comparison, metric, split, better, tuple(rows))
 
 
@@ -246,7 +273,7 @@ def measured(folder: Path, seed: int, metric: str, split: str) -> Trained:
     )
 
 
-def folder_for(recipe: str, key: str, runs: Path) -> Path:
+def folder_for(recipe: str, keys: Iterable[str], runs: Path) -> Path:
     """Where the runs of a comparison are kept."""
     name = recipe if recipe in shipped() else Path(recipe).stem
-    return runs / f"compare-{name}" / key.replace(".", "-")
+    return runs / f"compare-{name}" / ",".join(keys).replace(".", "-")

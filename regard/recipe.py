@@ -121,9 +121,14 @@ def parsed(text: str, source: str, changes: Sequence[str] = ()) -> Recipe:
     for change in changes:
         set_value(tables, change)
     try:
-        return checked(tables)
+        recipe = checked(tables)
+        for change in changes:
+            key, _, given = change.partition("=")
+            if not given:
+                require_key(recipe, key.strip())
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
+    return recipe
 
 
 def checked(tables: Mapping[str, object]) -> Recipe:
@@ -158,7 +163,10 @@ def table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def set_value(tables: dict[str, object], change: str) -> None:
-    """Change one value: `train.optimiser.lr=0.1`; what is no TOML value is taken as text."""
+    """Change one value: `train.optimiser.lr=0.1`; what is no TOML value is taken as text.
+
+    Nothing behind the sign takes the value out, as if the recipe did not have it: `model.source=`.
+    """
     path, equals, given = change.partition("=")
     *outer, last = path.strip().split(".")
     if not equals or not all((*outer, last)):
@@ -169,10 +177,23 @@ def set_value(tables: dict[str, object], change: str) -> None:
         if not isinstance(inner, dict):
             raise UserError(f"--set {change}: {name} is a value, not a table")
         here = inner
+    if not given:
+        here.pop(last, None)
+        return
     try:
         here[last] = tomllib.loads(f"value = {given}")["value"]
     except tomllib.TOMLDecodeError:
         here[last] = given
+
+
+def require_key(recipe: Recipe, key: str) -> None:
+    """Refuse a key that no recipe of this task and model has: what is taken out is not checked."""
+    here: object = recipe
+    for name in key.split("."):
+        known = tuple(type(here).model_fields) if isinstance(here, BaseModel) else PARTS
+        if name not in known:
+            raise unknown("key", name, known)
+        here = getattr(here, name)
 
 
 def written(config: BaseModel) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""regard compare: one part of a recipe changed, all else the same, over several seeds."""
+"""regard compare: parts of a recipe changed, all else the same, over several seeds."""
 
 import json
 from math import isnan
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 def compare(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe or a TOML file.")],
     vary: Annotated[
-        str,
+        list[str],
         typer.Option(
             metavar="PART.KEY=VALUE,VALUE,...",
-            help="What changes; the first value is what the others are measured by.",
+            help="What changes; the first value is what the others are measured by. An empty value "
+            "leaves the key out. Several keys: every value with every other.",
         ),
     ],
     seeds: Annotated[int, typer.Option(help="Runs of each value.")] = 5,
@@ -39,15 +40,14 @@ def compare(
     from regard.compare import compare as compared
     from regard.run import data_folder
 
-    key, values = varied(vary)
     comparison = Comparison(
-        recipe=recipe, key=key, values=values, seeds=seeds, changes=tuple(changes or ())
+        recipe=recipe, vary=varied(vary), seeds=seeds, changes=tuple(changes or ())
     )
 
     def told(text: str) -> None:
         typer.echo(text, err=True)
 
-    folder = folder_for(recipe, key, runs)
+    folder = folder_for(recipe, comparison.vary, runs)
     table = compared(comparison, folder, data_folder(data), workers=workers, told=told)
     if as_json:
         for row in table.rows:
@@ -65,24 +65,23 @@ def shown(table: "Table") -> None:
     from rich.table import Table as Lines
 
     way = "lower is better" if table.better == "lower" else "higher is better"
+    seeds = table.comparison.seeds
+    several = seeds > 1
     lines = Lines(
-        table.comparison.key,
+        *table.comparison.vary,
         f"{table.split} {table.metric}",
-        "95 % interval",
-        "p",
+        *(("95 % interval", "p") if several else ()),
         "parameters",
         "seconds",
         "MB",
-        title=f"{table.comparison.recipe}, {table.comparison.seeds} seeds; {way}",
+        title=f"{table.comparison.recipe}, {seeds} seed{'s' * several}; {way}",
     )
     for row in table.rows:
         sure = row.measured
-        single = isnan(sure.low)
         lines.add_row(
-            row.value,
+            *(value or "(none)" for value in row.values),
             f"{sure.mean:.4f}",
-            "of one run, none" if single else f"{sure.low:.4f} to {sure.high:.4f}",
-            chance(row),
+            *((f"{sure.low:.4f} to {sure.high:.4f}", chance(row)) if several else ()),
             f"{row.parameters:,}",
             f"{row.seconds:.1f}",
             f"{row.memory / 1e6:.0f}",
@@ -101,7 +100,7 @@ def described(table: "Table", row: "Row") -> dict[str, object]:
     """A row as an object; what is not known is null."""
     sure = row.measured
     return {
-        table.comparison.key: row.value,
+        **dict(zip(table.comparison.vary, row.values, strict=True)),
         "metric": table.metric,
         "split": table.split,
         "mean": sure.mean,
@@ -120,7 +119,7 @@ def drawn(table: "Table", path: Path) -> None:
     from regard.look import tradeoff
 
     points = {
-        row.value: (row.seconds, row.measured.mean, row.measured.low, row.measured.high)
+        row.name: (row.seconds, row.measured.mean, row.measured.low, row.measured.high)
         for row in table.rows
     }
     tradeoff(points, path, cost="seconds of training", quality=f"{table.split} {table.metric}")

@@ -79,6 +79,8 @@ class Columns(Config):
     tokens_per_batch: PositiveInt | None = None
     """Instead: the most words, padding included."""
     evaluate_batch: PositiveInt = 64
+    limit: PositiveInt | None = None
+    """Learn from so many sentences only, drawn by the seed."""
     seed: int = 0
 
     @model_validator(mode="after")
@@ -345,7 +347,7 @@ def sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[Tagged]:
         yield from read(data, folder, path)
         return
     every = list(read(data, folder, data.train))
-    apart, rest = divided(len(every), data.validation, None, data.seed)
+    apart, rest = divided(len(every), data.validation, data.limit, data.seed)
     yield from (every[each] for each in (rest if split == "train" else apart))
 
 

@@ -63,10 +63,36 @@ def test_a_failed_run_is_told_with_its_reason(regard: Regard, place: Path) -> No
     assert "training failed" in done.stderr
 
 
+@pytest.mark.usefixtures("_children_find_regard")
+def test_two_keys_are_varied_together_and_an_empty_value_leaves_one_out(
+    regard: Regard, place: Path
+) -> None:
+    vary = ("--vary", "model.width=4,8", "--vary", "model.tied=,false")
+    done = regard("compare", "small.toml", *vary, "--seeds", "1", *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["model.width"], row["model.tied"]) for row in rows] == [
+        ("4", ""),
+        ("4", "false"),
+        ("8", ""),
+        ("8", "false"),
+    ]
+    sizes = [row["parameters"] for row in rows]
+    assert sizes[0] < sizes[1] < sizes[2]  # a table of their own for what is written
+    assert len({row["mean"] for row in rows}) == 4
+    shown = regard("compare", "small.toml", *vary, "--seeds", "1", *SHORT)
+    assert "(none)" in shown.stdout
+
+
 @pytest.mark.parametrize("text", ["", "model.width", "model.width="])
 def test_nothing_to_vary_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--vary takes"):
-        varied(text)
+        varied([text])
+
+
+def test_a_key_that_varies_twice_is_refused() -> None:
+    with pytest.raises(UserError, match=r"model\.width stands twice"):
+        varied(["model.width=4", "model.width=8"])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +107,7 @@ def test_a_comparison_of_nonsense_is_refused_before_it_begins(
     place: Path, key: str, values: tuple[str, ...], said: str
 ) -> None:
     with pytest.raises(UserError, match=said):
-        Comparison(recipe="small.toml", key=key, values=values)
+        Comparison(recipe="small.toml", vary={key: values})
 
 
 def test_cost_counts_and_draws(regard: Regard, place: Path) -> None:

@@ -237,6 +237,12 @@ def test_changes_reach_the_recipe() -> None:
     assert (recipe.data.train, recipe.train.clip) == ("other.txt", 0.5)
 
 
+def test_a_change_to_nothing_takes_a_value_out() -> None:
+    plain = parsed(SMALL, "small")
+    assert parsed(SMALL, "small", ["train.clip=0.5", "train.clip="]) == plain
+    assert parsed(SMALL, "small", ["train.clip=", "train.clip=3"]).train.clip == 3
+
+
 BAD = {
     "an unknown part": ("[modle]\n", [], "unknown part of a recipe 'modle': did you mean 'model'"),
     "an unknown key": ("", ["train.clop=1"], r"small.toml: unknown key 'train.clop'.*'train.clip'"),
@@ -249,6 +255,12 @@ BAD = {
         ["train.clip"],
         "--set takes part.key=value, not 'train.clip'",
     ),
+    "a key to take out that there is not": (
+        "",
+        ["train.clop="],
+        "small.toml: unknown key 'clop': did you mean 'clip'",
+    ),
+    "a value to take out that must be there": ("", ["data.train="], "data.train"),
     "a change inside a value": ("", ["task.name=3"], "task is a value, not a table"),
     "steps for a continuous text": ("", ["data.order=continuous"], "steps is for order="),
     "heads that do not divide": ("", ["model.heads=3"], "width=8 is not divisible by heads=3"),

@@ -122,6 +122,11 @@ def test_a_share_of_the_sentences_is_kept_for_validation(place: Path) -> None:
     assert 0 <= waste < 1
 
 
+def test_a_limit_leaves_sentences_out_of_training_only(place: Path) -> None:
+    task = opened(place, validation=0.25, limit=10)
+    assert [len(task.numbers(split).texts) for split in ("train", "validation")] == [10, 12]
+
+
 def test_rows_that_are_not_there_add_nothing_to_the_loss(place: Path) -> None:
     run = create(parsed(RECIPE, "tiny"), place / "run", place, "cpu")
     batches = run.task.batches()
