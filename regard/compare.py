@@ -19,6 +19,7 @@ from regard.audit.statistics import Interval, interval, paired_p
 from regard.core.errors import UserError, positive
 from regard.recipe import Recipe, read, shipped
 from regard.run import write_text
+from regard.workers import cores
 
 Told = Callable[[str], None]
 """Who is told how far it is."""
@@ -164,7 +165,7 @@ def compare(
     missing = [where for _, _, where in wanted if not (where / "metrics.json").exists()]
     if missing:
         told(f"{len(missing)} of {len(wanted)} runs to train, in {folder}")
-        train_all(missing, data, workers or max(1, (os.cpu_count() or 2) // 2), told)
+        train_all(missing, data, workers or max(1, cores() // 2), told)
     return gathered(comparison, wanted)
 
 
@@ -189,7 +190,7 @@ def prepared(comparison: Comparison, folder: Path, values: Values, seed: int) ->
 
 def train_all(folders: Sequence[Path], data: Path, workers: int, told: Told) -> None:
     """Train so many at a time; the first that fails ends it, and what was saved stays saved."""
-    threads = max(1, (os.cpu_count() or 1) // workers)
+    threads = max(1, cores() // workers)
     with ThreadPoolExecutor(workers) as pool:
         waiting: dict[Future[None], Path] = {
             pool.submit(train_one, folder, data, threads): folder for folder in folders
