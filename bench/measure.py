@@ -8,6 +8,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -84,6 +85,14 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) ->
         )
         if number == 0:
             print("  ".join("-" * width for width in widths))
+
+
+def missing(package: str) -> bool:
+    """Is a peer not there? Then say so."""
+    if find_spec(package) is None:
+        print(f"\n{package} is not installed, and left out")
+        return True
+    return False
 
 
 def machine() -> str:

@@ -15,14 +15,13 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.measure import Work, machine, medians, show
+from bench.measure import Work, machine, medians, missing, show
 from regard.attention import record
 from regard.core.device import steady_allocation
 from regard.core.protocols import Batch
@@ -56,14 +55,6 @@ class Size:
 QUICK = Size(batches=(1, 8), written=32, tuned=(8, 128))
 TRIAL = Size(32, 2, 2, 100, 100, 4, (16,), (1, 2), (2, 8))
 """To see that everything runs."""
-
-
-def missing(package: str) -> bool:
-    """Is a peer not there? Then say so."""
-    if find_spec(package) is None:
-        print(f"\n{package} is not installed, and left out")
-        return True
-    return False
 
 
 def encoding(size: Size, dropout: float = 0.0) -> Encoding:
