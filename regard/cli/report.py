@@ -1,47 +1,104 @@
-"""regard report: how well a model does, class by class."""
+"""regard report: how well a model does, class by class, or by length of the source."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Data, Device, Run
+from regard.cli.options import Data, Device
+
+if TYPE_CHECKING:
+    from regard.run import Run
 
 
 def report(
-    run: Run,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="The folder of a run; those of several translators are compared."),
+    ],
     split: Annotated[
         str, typer.Option(help="train, validation or test; else the last of them that there is.")
     ] = "",
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", help="Draw which class is taken for which: .png, .svg, .pdf."
+            "--output",
+            "-o",
+            help="Draw which class is taken for which, or scores by length: .png, .svg, .pdf.",
         ),
     ] = None,
+    score: Annotated[
+        str, typer.Option(help="Of translators: a score by its name; else the recipe's first.")
+    ] = "",
+    bands: Annotated[
+        str, typer.Option(help="Of translators: the longest sources of each band, in words.")
+    ] = "10,20,30,40,50,60",
     data: Data = None,
     device: Device = "auto",
 ) -> None:
-    """Precision, recall and F1 of each class or kind of chunk, and a picture of the confusion."""
+    """Precision, recall and F1 of each class or kind of chunk; of translators, scores by length."""
     from regard.core.errors import UserError, choose
-    from regard.look import confusion
     from regard.run import load
     from regard.tasks.classify import Classification
     from regard.tasks.tag import Tagging
+    from regard.tasks.translate import Translation
 
-    opened = load(run, device, data)
-    splits = {str(each): each for each in opened.task.splits}
+    opened = [load(run, device, data) for run in runs]
+    first = opened[0]
+    splits = {str(each): each for each in first.task.splits}
     chosen = choose("split", split or list(splits)[-1], splits)
-    task = opened.task
-    if isinstance(task, Tagging):
-        typer.echo(task.report(opened.model, chosen).table())
+    if all(isinstance(each.task, Translation) for each in opened):
+        by_length(opened, chosen, score, bands, output)
+    elif len(opened) > 1:
+        raise UserError("only translators are compared; give one run at a time")
+    elif isinstance(first.task, Tagging):
         if output is not None:
             raise UserError("a picture of the confusion is for classification, not for tagging")
-        return
-    if not isinstance(task, Classification):
-        raise UserError(f"{run}: a run of {opened.recipe.task} has no classes")
-    counted = task.confusion(opened.model, chosen)
-    typer.echo(counted.table())
+        typer.echo(first.task.report(first.model, chosen).table())
+    elif isinstance(first.task, Classification):
+        from regard.look import confusion
+
+        counted = first.task.confusion(first.model, chosen)
+        typer.echo(counted.table())
+        if output is not None:
+            confusion(counted.labels, counted.counts, output)
+            typer.echo(f"{output}: {counted.texts} texts of {chosen}")
+    else:
+        raise UserError(f"{runs[0]}: a run of {first.recipe.task} has no classes")
+
+
+def by_length(opened: "list[Run]", split: str, score: str, bands: str, output: Path | None) -> None:
+    """The score of each run for sources of like length (Bahdanau et al. 2015, figure 2)."""
+    from regard.core.errors import UserError, choose
+    from regard.look import bars_by_length
+    from regard.tasks.compare import METRICS
+    from regard.tasks.translate import Translation
+
+    try:
+        ends = [int(each) for each in bands.split(",")]
+    except ValueError:
+        raise UserError(f"--bands takes whole numbers such as 10,20,30, not {bands!r}") from None
+    found = []
+    for run in opened:
+        assert isinstance(run.task, Translation)
+        score = score or next(iter(run.task.data.scores), "bleu")
+        choose("score", score, METRICS)
+        known = {str(each): each for each in run.task.splits}
+        found.append(run.task.by_length(run.model, choose("split", split, known), score, ends))
+    sizes = [[(band.first, band.last, band.sentences) for band in each] for each in found]
+    if any(each != sizes[0] for each in sizes):
+        raise UserError(f"the {split} sentences of these runs are not the same")
+    names = [run.folder.name for run in opened]
+    typer.echo("\t".join(("words", "sentences", *names)))
+    for band, *values in zip(sizes[0], *found, strict=True):
+        first, last, count = band
+        length = f"{first}+" if last is None else f"{first}-{last}"
+        typer.echo("\t".join((length, str(count), *(f"{each.value:.2f}" for each in values))))
     if output is not None:
-        confusion(counted.labels, counted.counts, output)
-        typer.echo(f"{output}: {counted.texts} texts of {chosen}")
+        systems = {
+            name: [band.value for band in each] for name, each in zip(names, found, strict=True)
+        }
+        spans = [(first, last) for first, last, _ in sizes[0]]
+        counts = [count for _, _, count in sizes[0]]
+        bars_by_length(systems, spans, output, score=score, sentences=counts)
+        typer.echo(f"{output}: {sum(counts)} sentences of {split}")

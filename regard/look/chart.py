@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 
 import numpy as np
@@ -118,7 +118,7 @@ def curves_figure(log: Path) -> Figure:
 
 def bars_by_length_figure(
     systems: Mapping[str, Sequence[float | None]],
-    lengths: Sequence[tuple[int, int]],
+    lengths: Sequence[tuple[int, int | None]],
     *,
     score: str,
     sentences: Sequence[int] | None,
@@ -143,7 +143,10 @@ def bars_by_length_figure(
             linewidth=0,
             label=name,
         )
-    texts = [f"{first}–{last}" if first < last else f"{first}" for first, last in lengths]
+    texts = [
+        f"{first}+" if last is None else f"{first}–{last}" if first < last else f"{first}"
+        for first, last in lengths
+    ]
     if sentences is not None:
         texts = [f"{text}\n({count:,})" for text, count in zip(texts, sentences, strict=True)]
     axes.set_xticks(places, texts)
@@ -163,13 +166,13 @@ def bars_by_length_figure(
 
 def check_bars(
     systems: Mapping[str, Sequence[float | None]],
-    lengths: Sequence[tuple[int, int]],
+    lengths: Sequence[tuple[int, int | None]],
     sentences: Sequence[int] | None,
 ) -> None:
     """As many scores as there are spans, and spans that go up."""
     if not systems or not lengths:
         raise UserError("bars by length need at least one system and one span of lengths")
-    ends = [end for span in lengths for end in span]
+    ends = [end for first, last in lengths for end in (first, inf if last is None else last)]
     if ends != sorted(ends) or any(b <= a for a, b in zip(ends[1::2], ends[2::2], strict=False)):
         raise UserError(f"spans of lengths must go up and not overlap, not {list(lengths)}")
     counted = {**systems, "sentences": sentences} if sentences is not None else systems

@@ -110,7 +110,7 @@ def curves(log: Path | str, path: Path | str) -> None:
 
 def bars_by_length(
     systems: Mapping[str, Sequence[float | None]],
-    lengths: Sequence[tuple[int, int]],
+    lengths: Sequence[tuple[int, int | None]],
     path: Path | str,
     *,
     score: str = "BLEU",
@@ -118,8 +118,9 @@ def bars_by_length(
 ) -> None:
     """The scores of several systems by length of sentence, as in Bahdanau's figure 2.
 
-    `lengths` are spans, first and last length; `systems` has a score for each of them, None where
-    there is none. `sentences` says how many there are of each: a bar of three is worth little.
+    `lengths` are spans, first and last length, None without end; `systems` has a score for each of
+    them, None where there is none. `sentences` says how many there are of each: a bar of three is
+    worth little.
     """
     with drawing(path) as path:
         from regard.look.chart import bars_by_length_figure

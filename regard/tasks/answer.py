@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt
 from torch import nn
 
 from regard.core.config import Config
@@ -28,7 +28,7 @@ from regard.data.windows import NumberedWindows, Window, Windowing
 from regard.tasks.examples import divided
 from regard.tasks.reading import learnt
 from regard.tasks.scored import exact_match, f1, over_all
-from regard.tasks.task import Answer, Split, found
+from regard.tasks.task import Answer, FileOrShare, Split, found
 from regard.tasks.tokenised import TOKENISER, Tokenised
 
 
@@ -37,7 +37,7 @@ class Questions(Config):
 
     train: str
     """The questions to learn from: SQuAD's JSON, JSONL or bAbI's .txt, perhaps packed."""
-    validation: str | float = 0.1
+    validation: FileOrShare = 0.1
     """Another file, or the share of the training questions to keep for it."""
     test: str | None = None
     origin: str = ""
@@ -61,14 +61,6 @@ class Questions(Config):
     batch: PositiveInt = 16
     evaluate_batch: PositiveInt = 32
     seed: int = 0
-
-    @model_validator(mode="after")
-    def _agree(self) -> "Questions":
-        if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise UserError(
-                f"validation={self.validation} must be a file, or a share between 0 and 1"
-            )
-        return self
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from regard.data.cache import stamp
 from regard.data.labelled import Example, LabelledText
 from regard.data.pipeline import words
 from regard.data.wording import BREAK, into_sentences, plain_words
-from regard.tasks.task import Split, found
+from regard.tasks.task import FileOrShare, Split, found
 
 
 def _together(given: object) -> object:
@@ -34,7 +34,7 @@ class Examples(Config):
 
     train: str
     """The examples to learn from: a file or a folder in the data folder, perhaps packed."""
-    validation: str | float = 0.1
+    validation: FileOrShare = 0.1
     """Another file, or the share of the training examples to keep for it."""
     test: str | None = None
     form: Literal["tsv", "csv", "jsonl", "line", "folder", "babi"] | None = None
@@ -83,10 +83,6 @@ class Examples(Config):
 
     @model_validator(mode="after")
     def _agree(self) -> "Examples":
-        if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise UserError(
-                f"validation={self.validation} must be a file, or a share between 0 and 1"
-            )
         if self.batch is not None and self.tokens_per_batch is not None:
             raise UserError("give either batch or tokens_per_batch, not both")
         if self.tokeniser != "word" and (self.letters or self.vectors is not None):

@@ -29,7 +29,7 @@ from regard.data import (
 )
 from regard.data import load as load_tokeniser
 from regard.decode import Piece, Request, stream_text
-from regard.tasks.task import Split, found
+from regard.tasks.task import FileOrShare, Split, found
 from regard.tasks.tokenised import TOKENISER, Tokenised
 
 
@@ -38,7 +38,7 @@ class Texts(Config):
 
     train: str
     """The text to learn from: a file in the data folder; plain, TSV or JSONL, perhaps .gz."""
-    validation: str | float = 0.1
+    validation: FileOrShare = 0.1
     """Another file, or the share of the training text's end to keep for it."""
     test: str | None = None
     field: str | int | None = None
@@ -70,10 +70,6 @@ class Texts(Config):
     def _agree(self) -> "Texts":
         if self.steps is not None and self.order == "continuous":
             raise UserError('steps is for order="random"; a continuous text has its own length')
-        if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise UserError(
-                f"validation={self.validation} must be a file, or a share between 0 and 1"
-            )
         return self
 
 

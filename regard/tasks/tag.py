@@ -31,7 +31,7 @@ from regard.data.text import lines
 from regard.tasks.entities import Counted
 from regard.tasks.examples import divided
 from regard.tasks.reading import batches_over, learnt
-from regard.tasks.task import Answer, Split, found
+from regard.tasks.task import Answer, FileOrShare, Split, found
 from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
 
 BATCH = 32
@@ -45,7 +45,7 @@ class Columns(Config):
 
     train: str
     """The file to learn from, in the data folder, perhaps packed."""
-    validation: str | float = 0.1
+    validation: FileOrShare = 0.1
     """Another file, or the share of the training sentences to keep for it."""
     test: str | None = None
     word: int = 1
@@ -85,10 +85,6 @@ class Columns(Config):
 
     @model_validator(mode="after")
     def _agree(self) -> "Columns":
-        if isinstance(self.validation, float) and not 0 < self.validation < 1:
-            raise UserError(
-                f"validation={self.validation} must be a file, or a share between 0 and 1"
-            )
         if self.batch is not None and self.tokens_per_batch is not None:
             raise UserError("give either batch or tokens_per_batch, not both")
         return self

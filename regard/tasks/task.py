@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+from pydantic import AfterValidator
 from torch import nn
 
 from regard.core.config import Config
@@ -19,6 +20,16 @@ from regard.data.batch import WholeBatches
 from regard.data.tokenise import Tokeniser
 
 Split = Literal["train", "validation", "test"]
+
+
+def _file_or_share(given: str | float) -> str | float:
+    if isinstance(given, float) and not 0 < given < 1:
+        raise UserError(f"{given} must be a file, or a share between 0 and 1")
+    return given
+
+
+FileOrShare = Annotated[str | float, AfterValidator(_file_or_share)]
+"""Validation data: a file of their own, or the share of the training data to keep for them."""
 
 
 @dataclass(frozen=True)

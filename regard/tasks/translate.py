@@ -25,7 +25,7 @@ from regard.data.synthetic import TextPair
 from regard.decode.beam import Beam
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sentences import decode
-from regard.tasks.compare import LengthBand, by_length, score, signature
+from regard.tasks.compare import BANDS, LengthBand, by_length, score, signature
 from regard.tasks.pairs import Pairs, new_tokenisers, readable, saved_tokenisers, texts_of
 from regard.tasks.task import OpenTask, Split
 
@@ -200,7 +200,9 @@ class Translation(OpenTask):
         sources = [source for source, _ in pairs]
         return Outputs(sources, list(translate(sources)), [target for _, target in pairs])
 
-    def by_length(self, model: nn.Module, split: Split, name: str = "bleu") -> list[LengthBand]:
+    def by_length(
+        self, model: nn.Module, split: Split, name: str = "bleu", bands: Sequence[int] = BANDS
+    ) -> list[LengthBand]:
         """The score of sources of like length, the shortest first."""
         done = self.outputs(model, split)
         return by_length(
@@ -209,6 +211,7 @@ class Translation(OpenTask):
             done.references,
             name=name,
             lowercase=self.data.lowercase,
+            bands=bands,
         )
 
     def translate(

@@ -97,6 +97,7 @@ def test_what_cannot_be_predicted_is_said(place: Path, regard: Regard) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "regard: runs/small: a run of language_model does not predict\n"
     assert "has no classes" in regard("report", "runs/small").stderr
+    assert "only translators are compared" in regard("report", "runs/small", "runs/small").stderr
 
 
 def test_files_that_are_wrong_are_said_with_their_line(

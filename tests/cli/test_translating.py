@@ -202,3 +202,24 @@ def test_the_card_says_how_scores_were_computed(runs: dict[str, Run]) -> None:
 def test_from_python(runs: dict[str, Run]) -> None:
     done = runs["bahdanau"].translate(["3 mai 1998", "", "4 mai"])
     assert [bool(each) for each in done] == [True, False, True]
+
+
+def test_translators_are_reported_by_length_side_by_side(
+    runs: dict[str, Run], place: Path, regard: Regard
+) -> None:
+    both = [str(runs[kind].folder) for kind in ("bahdanau", "encoder_decoder")]
+    done = regard("report", *both, "--score", "bleu", "--bands", "2,3", "-o", "lengths.png")
+    assert done.returncode == 0, done.stderr
+    head, *bands, last = (line.split("\t") for line in done.stdout.splitlines())
+    assert head == ["words", "sentences", "bahdanau", "encoder_decoder"]
+    assert [band[0] for band in bands] == ["0-2", "3-3", "4+"]
+    assert sum(int(band[1]) for band in bands) == 20
+    task = runs["bahdanau"].task
+    assert isinstance(task, Translation)
+    known = task.by_length(runs["bahdanau"].model, "test", "bleu", [2, 3])
+    assert [band[2] for band in bands] == [f"{each.value:.2f}" for each in known]
+    assert last == ["lengths.png: 20 sentences of test"]
+    assert (place / "lengths.png").read_bytes().startswith(b"\x89PNG")
+    assert "whole numbers" in regard("report", *both, "--bands", "2,x").stderr
+    assert "lengths that grow" in regard("report", *both, "--bands", "3,2").stderr
+    assert "did you mean 'bleu'" in regard("report", *both, "--score", "blue").stderr

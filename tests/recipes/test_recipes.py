@@ -249,6 +249,11 @@ BAD = {
     "an unknown model": ("", ["model.kind=gtp"], "unknown model 'gtp': did you mean 'gpt'"),
     "a wrong type": ("", ["model.width=wide"], r"model.width='wide' must be a valid integer"),
     "a value of less than nothing": ("", ["data.batch=0"], "data.batch=0 must be greater than 0"),
+    "a share of more than all": (
+        "",
+        ["data.validation=1.5"],
+        "data.validation: 1.5 must be a file",
+    ),
     "no TOML": ("width = = 3", [], "small.toml: not TOML: .*line"),
     "a change without a value": (
         "",
