@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.core.errors import UserError, positive
+from regard.core.errors import UserError, fraction, positive
 from regard.core.protocols import Batch
 from regard.layers.dropout import Dropout
 from regard.layers.scalar_mix import ScalarMix
@@ -72,11 +72,16 @@ Mix = Literal["learned", "normed", "top"]
 normalised, or the top one."""
 
 
+UNKNOWN = 1
+"""Of unknown words, in every vocabulary of words (SPECIALS of data/pipeline.py)."""
+
+
 class Words(nn.Module):
     """The first layer of classifiers and taggers, with dropout on what it gives.
 
     The table starts uniform between -`spread` and `spread`; the vector of padding, token 0, is
-    zero and stays so.
+    zero and stays so. In training the share `hide` of words is looked up as unknown, so that the
+    vector of unknown words is learnt, and what else there is of a word, its letters, must do.
     """
 
     def __init__(
@@ -89,9 +94,11 @@ class Words(nn.Module):
         tune: bool = False,
         mix: Mix = "learned",
         dropout: float = 0.0,
+        hide: float = 0.0,
         spread: float = 0.1,
     ) -> None:
         super().__init__()
+        self.hide = fraction("hide", hide)
         self.table = nn.Embedding(
             positive("vocabulary", vocabulary), positive("width", width), padding_idx=0
         )
@@ -109,7 +116,11 @@ class Words(nn.Module):
 
     def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
         """A vector for each word."""
-        parts: list[Tensor] = [self.table(batch["tokens"])]
+        tokens = batch["tokens"]
+        if self.training and self.hide:
+            hidden = torch.rand(tokens.shape, device=tokens.device) < self.hide
+            tokens = torch.where(hidden & (tokens != 0), UNKNOWN, tokens)
+        parts: list[Tensor] = [self.table(tokens)]
         if self.letters is not None:
             if "letters" not in batch:
                 raise UserError("this model reads spellings: set data.letters = true")

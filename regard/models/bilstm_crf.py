@@ -59,6 +59,8 @@ class BiLSTMCRF(nn.Module):
         """What is taken of a source with several layers: a mix, one of normed layers, the top."""
         dropout: float = Field(0.5, ge=0, lt=1)
         """On words, between layers and on states."""
+        hide: float = Field(0.0, ge=0, lt=1)
+        """Share of words that are looked up as unknown in training; their letters are still read."""
         spread: float = Field(0.1, gt=0)
         """The table of words starts uniform between minus this and this."""
 
@@ -78,6 +80,7 @@ class BiLSTMCRF(nn.Module):
             tune=config.tune,
             mix=config.mix,
             dropout=config.dropout,
+            hide=config.hide,
             spread=config.spread,
         )
         self.first = Bidirectional("lstm", self.words.width, config.hidden)

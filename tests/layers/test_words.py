@@ -6,11 +6,12 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.core.errors import UserError
+from regard.data import SPECIALS, UNK
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.recurrent import CELLS
 from regard.layers.sentences import SentenceCut
 from regard.layers.spelling import LetterCNN, letters_named
-from regard.layers.words import Words
+from regard.layers.words import UNKNOWN, Words
 
 LENGTHS = torch.tensor([5, 2, 1])
 
@@ -92,3 +93,20 @@ def test_vectors_of_another_width_are_refused(as_users_run_it: None) -> None:
 def test_an_encoder_of_letters_that_nobody_knows_is_named(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="unknown encoder of letters 'ccn': did you mean 'cnn'"):
         letters_named("ccn", 4, 4, 0.0)
+
+
+def test_hidden_words_are_looked_up_as_unknown_in_training_only() -> None:
+    torch.manual_seed(0)
+    words = Words(9, 3, letters=LetterCNN(2, 2), hide=0.25)
+    tokens = torch.tensor([[*range(4, 9), 0]]).repeat(400, 1)
+    batch = {"tokens": tokens, "letters": torch.ones(400, 6, 4).long()}
+    seen = words(batch)
+    table, letters = seen[..., :3], seen[..., 3:]
+    unknown = torch.isclose(table, words.table.weight[1]).all(2)
+    assert 0.2 < unknown[:, :5].float().mean() < 0.3
+    assert torch.equal(table[~unknown], words.table(tokens)[~unknown])
+    assert not unknown[:, 5].any()  # padding stays zero
+    whole = words.eval()(batch)
+    assert torch.equal(whole[..., :3], words.table(tokens))
+    assert torch.equal(whole[..., 3:], letters)
+    assert SPECIALS[UNKNOWN] == UNK
