@@ -60,7 +60,7 @@ class BiLSTMCRF(nn.Module):
         dropout: float = Field(0.5, ge=0, lt=1)
         """On words, between layers and on states."""
         hide: float = Field(0.0, ge=0, lt=1)
-        """Share of words that are looked up as unknown in training; their letters are still read."""
+        """Share of words that are unknown in training, but for their letters."""
         spread: float = Field(0.1, gt=0)
         """The table of words starts uniform between minus this and this."""
 
