@@ -5,15 +5,17 @@ the search and followed back along the rows that the hypothesis descends from.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.attention.tape import matching, sites_of
+from regard.attention.tape import Tape, matching, sites_of
 from regard.core.errors import UserError
 from regard.decode.beam import Beam
 from regard.decode.hypothesis import Hypothesis
@@ -23,6 +25,9 @@ from regard.tasks.translate import Output, Translated, Translation
 
 TO_THE_SOURCE = ("cross", "alignment")
 """The kinds of attention that look from a target at its source."""
+
+Asked = str | tuple[str, str]
+"""A source, or one and how its translation is to begin."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Line:
 def translations(
     task: Translation,
     model: nn.Module,
-    lines: Iterable[str],
+    lines: Iterable[Asked],
     *,
     beam: Beam | None = None,
     looking: Looking | None = None,
@@ -85,19 +90,31 @@ def translations(
     """Each line translated, in their order, of which no more than a chunk are held."""
     beam, remaining, first = beam or task.beam, iter(lines), 1
     while some := list(islice(remaining, chunk)):
-        numbered = list(enumerate(some, start=first))
-        yield from chunk_of(task, model, numbered, beam, looking, name)
+        yield from chunk_of(task, model, numbered(some, first), beam, looking, name)
         first += len(some)
 
 
-Numbered = Sequence[tuple[int, str]]
-"""Lines with their numbers, by which warnings call them."""
+class Numbered(NamedTuple):
+    """A line and its number, by which warnings call it."""
+
+    number: int
+    text: str
+    begins: str = ""
+    """How its translation is to begin."""
+
+
+def numbered(lines: Sequence[Asked], first: int) -> list[Numbered]:
+    """Some lines, counted from the first."""
+    return [
+        Numbered(number, line) if isinstance(line, str) else Numbered(number, *line)
+        for number, line in enumerate(lines, start=first)
+    ]
 
 
 def chunk_of(
     task: Translation,
     model: nn.Module,
-    lines: Numbered,
+    lines: Sequence[Numbered],
     beam: Beam,
     looking: Looking | None,
     name: str,
@@ -109,24 +126,48 @@ def chunk_of(
 
 
 def translated(
-    task: Translation, model: nn.Module, lines: Numbered, beam: Beam, name: str
+    task: Translation, model: nn.Module, lines: Sequence[Numbered], beam: Beam, name: str
 ) -> list[Translated]:
-    """Each line translated."""
-    numbers, texts = [number for number, _ in lines], [text for _, text in lines]
-    return task.translate(model, texts, name=name, numbers=numbers, beam=beam)
+    """Each line translated; what covers its source is heard from all attention to it."""
+    covers = beam.coverage and any(line.text.strip() for line in lines)
+    with record(model, Looking().names(model)) if covers else nullcontext() as tape:
+        return task.translate(
+            model,
+            [line.text for line in lines],
+            name=name,
+            numbers=[line.number for line in lines],
+            beam=beam,
+            begins=[line.begins for line in lines],
+            weights=None if tape is None else lambda state: last_look(tape),
+        )
+
+
+def last_look(tape: Tape) -> Float[Tensor, "B S"]:
+    """The weights of the last step, the mean of all sites and heads; earlier steps are let go.
+
+    The beams of a sentence are rows of a batch in some models, and queries of one row in others.
+    """
+    for calls in tape.calls.values():
+        del calls[:-1]
+    return torch.stack([call.weights.mean(1).flatten(0, 1) for call in tape]).mean(0)
 
 
 def seen(
-    task: Translation, model: nn.Module, lines: Numbered, beam: Beam, looking: Looking, name: str
+    task: Translation,
+    model: nn.Module,
+    lines: Sequence[Numbered],
+    beam: Beam,
+    looking: Looking,
+    name: str,
 ) -> list[Seen]:
     """The same, one batch after another, so that what is recorded is that of one search."""
     found: dict[int, Seen] = {}
-    order = sorted(range(len(lines)), key=lambda place: len(lines[place][1]))
+    order = sorted(range(len(lines)), key=lambda place: len(lines[place].text))
     together = task.data.evaluate_batch
     for begin in range(0, len(order), together):
         places = order[begin : begin + together]
         some = [lines[place] for place in places]
-        if not any(text.strip() for _, text in some):
+        if not any(line.text.strip() for line in some):
             done = [Seen(each) for each in translated(task, model, some, beam, name)]
         else:
             with record(model, looking.names(model), heads=looking.heads) as tape:

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -29,12 +29,14 @@ from regard.core.errors import UserError, positive
 from regard.decode.beam import Beam
 from regard.tasks.translate import Translation
 from regard.translator import (
+    Asked,
     Line,
     Looking,
     Numbered,
     Said,
     chunk_of,
     line_of,
+    numbered,
     translations,
 )
 
@@ -69,7 +71,7 @@ class Settings:
 
 def translate(
     run: "Run",
-    lines: Iterable[str],
+    lines: Iterable[Asked],
     *,
     beam: Beam | None = None,
     looking: Looking | None = None,
@@ -148,28 +150,27 @@ class Workers:
             worker.end()
         self._pool.shutdown(cancel_futures=True)
 
-    def translate(self, lines: Iterable[str], chunk: int, together: int) -> Iterator[Line]:
+    def translate(self, lines: Iterable[Asked], chunk: int, together: int) -> Iterator[Line]:
         """Each line translated, in their order; so many lines of like length go to a worker."""
         remaining, first = iter(lines), 1
         while some := list(islice(remaining, chunk)):
-            numbered = list(enumerate(some, start=first))
-            numbered.sort(key=lambda each: -len(each[1]))
-            asked: list[tuple[Numbered, Future[Reply]]] = []
-            for begin in range(0, len(numbered), together):
-                batch = sorted(numbered[begin : begin + together])
+            waiting = sorted(numbered(some, first), key=lambda each: -len(each.text))
+            asked: list[tuple[list[Numbered], Future[Reply]]] = []
+            for begin in range(0, len(waiting), together):
+                batch = sorted(waiting[begin : begin + together])
                 asked.append((batch, self._pool.submit(self._ask, batch)))
             found: dict[int, Line] = {}
             warnings: list[tuple[int, str]] = []
             for these, future in asked:
                 reply = future.result()
-                found.update(zip((number for number, _ in these), reply.lines, strict=True))
+                found.update(zip((each.number for each in these), reply.lines, strict=True))
                 warnings += reply.warnings
             for _, warning in sorted(warnings):
                 log.warning("%s", warning)
             yield from (found[number] for number in range(first, first + len(some)))
             first += len(some)
 
-    def _ask(self, batch: Numbered) -> "Reply":
+    def _ask(self, batch: Sequence[Numbered]) -> "Reply":
         worker = self._free.get()
         try:
             return worker.ask(batch)
@@ -202,7 +203,7 @@ class Worker:
         )
         self._say(TypeAdapter(Settings).dump_json(settings).decode())
 
-    def ask(self, batch: Numbered) -> Reply:
+    def ask(self, batch: Sequence[Numbered]) -> Reply:
         """The translations of some lines; what goes wrong there is raised here."""
         self._say(json.dumps(batch))
         assert self._process.stdout is not None
@@ -273,7 +274,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
     settings = TypeAdapter(Settings).validate_json(questions.readline())
     run: Run | None = None
     for question in questions:
-        batch: list[tuple[int, str]] = [(number, text) for number, text in json.loads(question)]
+        batch = [Numbered(*each) for each in json.loads(question)]
         heard.messages.clear()
         try:
             run = run or load(settings.folder, "cpu", weights=settings.weights)
@@ -286,7 +287,9 @@ def serve(questions: TextIO, answers: TextIO) -> None:
         answers.flush()
 
 
-def answered(run: "Run", settings: Settings, batch: Numbered, heard: Heard) -> dict[str, object]:
+def answered(
+    run: "Run", settings: Settings, batch: Sequence[Numbered], heard: Heard
+) -> dict[str, object]:
     """The lines of a batch as JSON has them, and what was warned of."""
     task = run.task
     assert isinstance(task, Translation)

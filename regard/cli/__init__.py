@@ -8,6 +8,7 @@ import sys
 import typer
 
 from regard.cli import (
+    align,
     analogy,
     audit,
     compare,
@@ -44,6 +45,7 @@ app.command("resume")(resume.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("generate")(generate.generate)
 app.command("translate")(translate.translate)
+app.command("align")(align.align)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("look")(look.look)

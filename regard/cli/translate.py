@@ -20,11 +20,20 @@ def translate(
     nbest: Annotated[int, typer.Option(help="So many translations of each line.")] = 1,
     length_penalty: Annotated[str | None, typer.Option(help="none, gnmt or average.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
+    coverage: Annotated[
+        float, typer.Option(help="How much a source that was not looked at costs; 0 is off.")
+    ] = 0.0,
     min_length: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
     max_length: Annotated[int | None, typer.Option(help="The most tokens.")] = None,
     no_repeat: Annotated[int, typer.Option(help="No n-gram of this size twice; 0 is off.")] = 0,
     groups: Annotated[int, typer.Option(help="Groups of a diverse beam search.")] = 1,
     diversity: Annotated[float, typer.Option(help="How different the groups are.")] = 0.0,
+    prefixes: Annotated[
+        bool,
+        typer.Option(
+            "--prefixes", help="Lines hold a source, a tab, and how its translation is to begin."
+        ),
+    ] = False,
     scores: Annotated[bool, typer.Option("--scores", help="Add the score of each.")] = False,
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add word alignments, 0-0 1-2, by attention.")
@@ -58,6 +67,7 @@ def translate(
         n_best=nbest,
         length_penalty=usual.length_penalty if length_penalty is None else length_penalty,
         alpha=usual.alpha if alpha is None else alpha,
+        coverage=coverage,
         min_length=min_length,
         max_length=usual.max_length if max_length is None else max_length,
         no_repeat=no_repeat,
@@ -69,7 +79,7 @@ def translate(
     lines = (line.rstrip("\n") for line in sys.stdin)
     every = translations(
         opened,
-        lines,
+        map(parted, lines) if prefixes else lines,
         beam=chosen,
         looking=looking,
         chunk=chunk,
@@ -80,6 +90,12 @@ def translate(
         for row in written(number, line, chosen, scores, as_json):
             typer.echo(row)
         sys.stdout.flush()
+
+
+def parted(line: str) -> tuple[str, str]:
+    """A source and how its translation is to begin; nothing if there is no tab."""
+    source, _, begins = line.partition("\t")
+    return source, begins
 
 
 def written(number: int, line: "Line", beam: "Beam", scores: bool, as_json: bool) -> Iterator[str]:

@@ -222,17 +222,22 @@ class Translation(OpenTask):
         name: str = "input",
         numbers: Sequence[int] | None = None,
         beam: Beam | None = None,
+        begins: Sequence[str] | None = None,
+        weights: Callable[[object], torch.Tensor] | None = None,
     ) -> list[Translated]:
         """Each line translated, in their order; an empty line stays one.
 
         `name` is what warnings call the lines, a file say, and `numbers` those of the lines in it;
-        `beam` may be another search than the recipe's.
+        `beam` may be another search than the recipe's, and `begins` has how each translation is to
+        begin. A search with coverage needs `weights`, see decode/search.py.
         """
         if not isinstance(model, Stepper):
             raise UserError(f"a {type(model).__name__} cannot translate: it has no start and step")
         texts = [readable(line, self.data) for line in lines]
         places = [place for place, text in enumerate(texts) if text.strip()]
-        asked, _ = encoded([(texts[place], "") for place in places], self.numbering, whole=True)
+        given = [""] * len(texts) if begins is None else [readable(b, self.data) for b in begins]
+        pairs = [(texts[place], given[place]) for place in places]
+        asked, _ = encoded(pairs, self.numbering, whole=True)
         called = range(1, len(texts) + 1) if numbers is None else numbers
         lengths = self._cut_lengths(asked, [called[place] for place in places], name)
         device = next(model.parameters()).device
@@ -243,9 +248,16 @@ class Translation(OpenTask):
             return {key: rows.to(device) for key, rows in batch.items()}
 
         beam = beam or self.beam
-        at_once = self.data.evaluate_batch * beam.width
         with evaluating(model):
-            found = decode(model, read, lengths, beam, at_once=at_once) if places else []
+            found = decode(
+                model,
+                read,
+                lengths,
+                beam,
+                at_once=self.data.evaluate_batch * beam.width,
+                prefixes=[asked.target[each][:-1].tolist() for each in range(len(places))],
+                weights=weights,
+            )
         best = dict(zip(places, found, strict=True))
         return [
             Translated(

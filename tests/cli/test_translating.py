@@ -223,3 +223,87 @@ def test_translators_are_reported_by_length_side_by_side(
     assert "whole numbers" in regard("report", *both, "--bands", "2,x").stderr
     assert "lengths that grow" in regard("report", *both, "--bands", "3,2").stderr
     assert "did you mean 'bleu'" in regard("report", *both, "--score", "blue").stderr
+
+
+def test_translations_begin_as_they_are_told(
+    runs: dict[str, Run], place: Path, regard: Regard
+) -> None:
+    folder = str(runs["bahdanau"].folder)
+    asked = "3 mai 1998\t2024-0\n\t2\n12 July 2026\n"
+    for workers in ("1", "2"):
+        done = regard("translate", folder, "--prefixes", "--workers", workers, text=asked)
+        assert done.returncode == 0, done.stderr
+        told, empty, free = done.stdout.splitlines()
+        assert told.startswith("2024-0")
+        assert (empty, free) == ("", runs["bahdanau"].translate(["12 July 2026"])[0])
+    long = regard("translate", folder, "--prefixes", text=f"3 mai 1998\t{'2' * 40}\n")
+    assert (long.returncode, "raise max_length" in long.stderr) == (2, True)
+
+
+def test_coverage_ranks_by_what_was_looked_at(
+    runs: dict[str, Run], place: Path, regard: Regard
+) -> None:
+    run = runs["transformer"]
+    task = run.task
+    assert isinstance(task, Translation)
+    said = regard(
+        *("translate", str(run.folder), "--coverage", "5", "--nbest", "3", "--json"),
+        text="3 mai 1998\n12 July\n",
+    )
+    assert said.returncode == 0, said.stderr
+    beam = task.beam.__class__(**{**vars(task.beam), "width": 3, "n_best": 3, "coverage": 5.0})
+    lines = ["3 mai 1998", "12 July"]
+    scores = [json.loads(line)["score"] for line in said.stdout.splitlines()]
+    every = translations(task, run.model, lines, beam=beam, looking=Looking())
+    expected = []
+    for line in every:
+        for output, looks in zip(line.translated.outputs, line.looks, strict=True):
+            mean = torch.cat(list(looks.values())).mean(0)  # [T,S]
+            here = mean[:, : len(task.numbering.source.encode(line.translated.source)) + 1]
+            covered = here.sum(0).clamp(max=1.0).log().sum()
+            likely = output.hypothesis.log_probability
+            penalty = beam.penalty(len(output.hypothesis.tokens) + 1)
+            expected.append(likely / penalty + 5.0 * float(covered))
+    assert scores == pytest.approx(expected, abs=1e-4)
+    refused = regard(
+        "translate", str(runs["encoder_decoder"].folder), "--coverage", "1", text="a\n"
+    )
+    assert "no attention" in refused.stderr
+
+
+@pytest.mark.parametrize("kind", ["bahdanau", "transformer"])
+def test_given_translations_are_aligned_as_written_ones_are(
+    kind: str, runs: dict[str, Run], place: Path, regard: Regard
+) -> None:
+    """What a model wrote, given back to it, is aligned as it was while it was written."""
+    run = runs[kind]
+    told = [text for text in LINES if text.strip()]
+    asked = ("translate", str(run.folder), "--alignments", "--min-length", "5")
+    wrote = regard(*asked, text="\n".join(told) + "\n")
+    texts, links = zip(*(line.split("\t") for line in wrote.stdout.splitlines()), strict=True)
+    (place / "a.txt").write_text("\n".join([*told, ""]) + "\n")
+    (place / "b.txt").write_text("\n".join([*texts, "2001"]) + "\n")
+    done = regard("align", str(run.folder), "a.txt", "b.txt")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [*links, ""]
+    assert all(links)
+    (place / "gold.txt").write_text("\n".join([*links, ""]) + "\n")
+    measured = regard("align", str(run.folder), "a.txt", "b.txt", "--gold", "gold.txt")
+    assert f"alignment error rate 0.0000 over {len(told) + 1} pairs" in measured.stderr
+    (place / "both.tsv").write_text(
+        "".join(f"{b}\t{a}\n" for a, b in zip(told, texts, strict=True))
+    )
+    swapped = regard("align", str(run.folder), "both.tsv", "--fields", "2,1")
+    assert swapped.stdout.splitlines() == list(links)
+
+
+def test_alignments_that_cannot_be_made_are_told(
+    runs: dict[str, Run], place: Path, regard: Regard
+) -> None:
+    (place / "a.txt").write_text("3 mai\n")
+    (place / "gold.txt").write_text("0-0 x\n")
+    folder = str(runs["bahdanau"].folder)
+    assert "gold.txt:1" in regard("align", folder, "a.txt", "a.txt", "--gold", "gold.txt").stderr
+    assert "--fields takes" in regard("align", folder, "a.tsv", "--fields", "1").stderr
+    plain = regard("align", str(runs["encoder_decoder"].folder), "a.txt", "a.txt")
+    assert (plain.returncode, "no attention" in plain.stderr) == (2, True)

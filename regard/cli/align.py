@@ -1,0 +1,81 @@
+"""regard align: which word of a sentence belongs to which of its translation."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.options import Device, Heads, Run, Site
+
+if TYPE_CHECKING:
+    from regard.tasks.align import Gold
+
+
+def align(
+    run: Run,
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Sources and their translations, line by line; or one .tsv or .jsonl of both."
+        ),
+    ],
+    fields: Annotated[
+        str, typer.Option(help="Of one file: its two columns, or the names of its two fields.")
+    ] = "1,2",
+    gold: Annotated[
+        Path | None,
+        typer.Option(help="Alignments by people, 0-0 1?2: says the error rate (possible: ?)."),
+    ] = None,
+    first: Annotated[int, typer.Option(help="The number of the first word in --gold.")] = 0,
+    site: Site = None,
+    heads: Heads = None,
+    device: Device = "auto",
+) -> None:
+    """Align given translations word by word, a line each, in Pharaoh format: 0-0 1-2.
+
+    With --gold, the alignment error rate is told at the end (Och and Ney 2003).
+    """
+    from regard.aligner import alignments
+    from regard.core.device import steady_allocation
+    from regard.core.errors import UserError
+    from regard.data.parallel import ParallelText
+    from regard.run import load
+    from regard.tasks.align import error_rate, pharaoh
+    from regard.tasks.translate import Translation
+    from regard.translator import Looking
+
+    opened = load(run, device)
+    if not isinstance(opened.task, Translation):
+        raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")
+    text = ParallelText(paths=tuple(files), fields=two_fields(fields) if len(files) == 1 else None)
+    golds = None if gold is None else list(read_gold(gold, first))
+    steady_allocation()
+    looking = Looking(site, tuple(heads) if heads else None)
+    pairs = ((pair.source, pair.target) for pair in text.pairs())
+    found = []
+    for links in alignments(opened.task, opened.model, pairs, looking):
+        typer.echo(pharaoh(links))
+        found.append(links)
+    if golds is not None:
+        rate = error_rate(found, golds)
+        typer.echo(f"alignment error rate {rate:.4f} over {len(found)} pairs", err=True)
+
+
+def two_fields(text: str) -> tuple[int | str, int | str]:
+    """The two sides of a file that holds both."""
+    from regard.core.errors import UserError
+
+    named = [int(each) if each.isdecimal() else each for each in text.split(",")]
+    if len(named) != 2:
+        raise UserError(f"--fields takes the two sides, such as 1,2 or de,en, not {text!r}")
+    return named[0], named[1]
+
+
+def read_gold(path: Path, first: int) -> "Iterator[Gold]":
+    """The alignments of a file, a line each."""
+    from regard.data.text import lines
+    from regard.tasks.align import gold
+
+    for line in lines(str(path)):
+        yield gold(line.text, where=f"{path}:{line.number}", first=first)
