@@ -12,6 +12,7 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from regard.attention import WEIGHS
+from regard.models import MODELS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -101,3 +102,13 @@ def test_every_weighing_of_the_table_is_drawn() -> None:
     titles = [axes.get_title() for axes in PICTURES["weighings.png"]().axes[1:]]
     names = [re.match(r"\w+", title) for title in titles]
     assert [name[0] for name in names if name] == list(WEIGHS)
+
+
+def test_the_models_in_tables_are_those_that_recipes_can_name() -> None:
+    named = set()
+    for page in DOCS.glob("*.md"):
+        for table in page.read_text().split("| kind | what |")[1:]:
+            rows = table.split("\n\n")[0].splitlines()[2:]
+            named |= {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert len(named) > 10
+    assert named - set(MODELS) == set()
