@@ -13,6 +13,9 @@ from matplotlib.text import Text
 
 from regard.attention import WEIGHS
 from regard.models import MODELS
+from regard.recipe import parsed
+from regard.train.optimise import OPTIMISERS
+from regard.train.schedule import SCHEDULES
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -112,3 +115,22 @@ def test_the_models_in_tables_are_those_that_recipes_can_name() -> None:
             named |= {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert len(named) > 10
     assert named - set(MODELS) == set()
+
+
+def test_recipes_in_pages_can_be_read() -> None:
+    blocks = [
+        block
+        for page in (*DOCS.glob("*.md"), ROOT / "README.md")
+        for block in re.findall(r"```toml\n(.*?)```", page.read_text(), flags=re.DOTALL)
+        if block.startswith("task")
+    ]
+    assert len(blocks) > 1
+    for block in blocks:
+        parsed(block, "a page")
+
+
+def test_the_page_of_training_names_every_schedule_and_optimiser() -> None:
+    page = (DOCS / "train.md").read_text()
+    rows = page.split("| schedule | shape |")[1].split("\n\n")[0].splitlines()[2:]
+    assert {row.split("|")[1].strip(" `") for row in rows} == set(SCHEDULES)
+    assert {name for name in OPTIMISERS if f"`{name}`" not in page} == set()
