@@ -122,7 +122,7 @@ def test_recipes_in_pages_can_be_read() -> None:
         block
         for page in (*DOCS.glob("*.md"), ROOT / "README.md")
         for block in re.findall(r"```toml\n(.*?)```", page.read_text(), flags=re.DOTALL)
-        if block.startswith("task") and "\n[train]\n" in block
+        if block.startswith("task") and "\n[about]\n" in block
     ]
     assert len(blocks) > 1
     for block in blocks:
