@@ -19,14 +19,16 @@ from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
+from regard.core.config import Config
 from regard.core.errors import UserError, fraction, positive
 from regard.core.protocols import Batch
 from regard.layers.dropout import Dropout
 from regard.layers.scalar_mix import ScalarMix
 from regard.layers.spelling import LetterCNN as LetterCNN
-from regard.layers.spelling import LetterEncoder
+from regard.layers.spelling import LetterEncoder, letters_named
 
 
 @runtime_checkable
@@ -72,6 +74,28 @@ Mix = Literal["learned", "normed", "top"]
 normalised, or the top one."""
 
 
+class WordsConfig(Config):
+    """What a recipe may choose of words: the part that the configs of models over words share."""
+
+    width: PositiveInt = 300
+    """Of the vector of a word."""
+    letters: Literal["none", "cnn", "lstm"] = "none"
+    """How spellings are read, beside the table of words; needs data.letters."""
+    letters_width: PositiveInt = 30
+    """Of what letters say of a word."""
+    letter_width: PositiveInt = 30
+    """Of the vector of a letter."""
+    source: str | None = None
+    """A run folder whose model says something of each word."""
+    tune: bool = False
+    """Train the source too."""
+    mix: Mix = "learned"
+    hide: float = Field(0.0, ge=0, lt=1)
+    """Share of words that are unknown in training, but for their letters and the source."""
+    spread: float = Field(0.1, gt=0)
+    """The table of words starts uniform between minus this and this."""
+
+
 UNKNOWN = 1
 """Of unknown words, in every vocabulary of words (SPECIALS of data/pipeline.py)."""
 
@@ -113,6 +137,25 @@ class Words(nn.Module):
             + (0 if self.source is None else self.source.width)
         )
         """Of all parts together."""
+
+    @classmethod
+    def of(
+        cls, config: WordsConfig, vocabulary: int, source: nn.Module | None, dropout: float
+    ) -> "Words":
+        """As a config has it."""
+        return cls(
+            vocabulary,
+            config.width,
+            letters=letters_named(
+                config.letters, config.letters_width, config.letter_width, dropout
+            ),
+            source=source,
+            tune=config.tune,
+            mix=config.mix,
+            dropout=dropout,
+            hide=config.hide,
+            spread=config.spread,
+        )
 
     def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
         """A vector for each word."""

@@ -23,13 +23,11 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import padding, weigh_named
-from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.dropout import Dropout
 from regard.layers.pool import AttentionPool
-from regard.layers.spelling import letters_named
-from regard.layers.words import Mix, Words
+from regard.layers.words import Words, WordsConfig
 
 
 class WordByWord(nn.Module):
@@ -51,13 +49,11 @@ class WordByWord(nn.Module):
 class AttentionPooling(nn.Module):
     """Reads both ways, and looks at all it has read."""
 
-    class Config(Config):
+    class Config(WordsConfig):
         """What a recipe may choose."""
 
         cell: Literal["elman", "gru", "lstm", "none"] = "lstm"
         """What reads; none takes each word by itself, through one layer."""
-        width: PositiveInt = 300
-        """Of the vector of a word."""
         hidden: PositiveInt = 128
         """Of each direction."""
         layers: PositiveInt = 1
@@ -67,35 +63,15 @@ class AttentionPooling(nn.Module):
             "softmax"
         )
         """How scores become weights: those of WEIGHS that ask neither who looks nor where."""
-        letters: Literal["none", "cnn", "lstm"] = "none"
-        """How spellings are read, beside the table of words; needs data.letters."""
-        letters_width: PositiveInt = 30
-        source: str | None = None
-        """A run folder whose model says something of each word, beside the table of words."""
-        tune: bool = False
-        """Train the source too."""
-        mix: Mix = "learned"
-        """What is taken of a source with several layers: a mix, one of normed layers, the top."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """On words, between layers and on what was pooled."""
-        spread: float = Field(0.1, gt=0)
-        """The table of words starts uniform between minus this and this."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
     ) -> None:
         super().__init__()
         self.config = config
-        self.words = Words(
-            vocabulary,
-            config.width,
-            letters=letters_named(config.letters, config.letters_width, 30, config.dropout),
-            source=source,
-            tune=config.tune,
-            mix=config.mix,
-            dropout=config.dropout,
-            spread=config.spread,
-        )
+        self.words = Words.of(config, vocabulary, source, config.dropout)
         self.encoder = (
             WordByWord(self.words.width, 2 * config.hidden)
             if config.cell == "none"

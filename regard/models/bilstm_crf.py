@@ -20,49 +20,31 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.crf import CRF
 from regard.layers.dropout import Dropout
-from regard.layers.spelling import letters_named
 from regard.layers.tags import Apart, Tags
-from regard.layers.words import Given, Mix, Words
+from regard.layers.words import Given, Words, WordsConfig
 
 
 class BiLSTMCRF(nn.Module):
     """Tags of the words of a sentence."""
 
-    class Config(Config):
+    class Config(WordsConfig):
         """What a recipe may choose."""
 
         width: PositiveInt = 100
-        """Of the vector of a word."""
         hidden: PositiveInt = 100
         """Of each direction."""
         layers: PositiveInt = 1
         letters: Literal["none", "cnn", "lstm"] = "cnn"
-        """How spellings are read, beside the table of words."""
-        letters_width: PositiveInt = 30
-        """Of what letters say of a word."""
-        letter_width: PositiveInt = 30
-        """Of the vector of a letter."""
         crf: bool = True
         """Decide a sentence as a whole."""
-        source: str | None = None
-        """A run folder whose model says something of each word."""
         source_at: Literal["words", "between"] = "words"
-        """Where that is joined: beside the words, or after the first recurrent layer."""
-        tune: bool = False
-        """Train the source too."""
-        mix: Mix = "learned"
-        """What is taken of a source with several layers: a mix, one of normed layers, the top."""
+        """Where a source is joined: beside the words, or after the first recurrent layer."""
         dropout: float = Field(0.5, ge=0, lt=1)
         """On words, between layers and on states."""
-        hide: float = Field(0.0, ge=0, lt=1)
-        """Share of words that are unknown in training, but for their letters."""
-        spread: float = Field(0.1, gt=0)
-        """The table of words starts uniform between minus this and this."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
@@ -70,19 +52,7 @@ class BiLSTMCRF(nn.Module):
         super().__init__()
         self.config = config
         between = source is not None and config.source_at == "between"
-        self.words = Words(
-            vocabulary,
-            config.width,
-            letters=letters_named(
-                config.letters, config.letters_width, config.letter_width, config.dropout
-            ),
-            source=None if between else source,
-            tune=config.tune,
-            mix=config.mix,
-            dropout=config.dropout,
-            hide=config.hide,
-            spread=config.spread,
-        )
+        self.words = Words.of(config, vocabulary, None if between else source, config.dropout)
         self.first = Bidirectional("lstm", self.words.width, config.hidden)
         self.source: Given | None = None
         if between and source is not None:

@@ -10,64 +10,39 @@ Departures: one channel; the L2 constraint on the last layer is left to weight d
 torch.Size([1, 3])
 """
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import within
 from regard.layers.dropout import Dropout
-from regard.layers.spelling import letters_named
-from regard.layers.words import Mix, Words
+from regard.layers.words import Words, WordsConfig
 
 
 class TextCNN(nn.Module):
     """Finds a few words anywhere in a text."""
 
-    class Config(Config):
+    class Config(WordsConfig):
         """What a recipe may choose."""
 
-        width: PositiveInt = 300
-        """Of the vector of a word."""
         windows: tuple[PositiveInt, ...] = (3, 4, 5)
         """How many words filters look at."""
         filters: PositiveInt = 100
         """Of each width."""
-        letters: Literal["none", "cnn", "lstm"] = "none"
-        """How spellings are read, beside the table of words; needs data.letters."""
-        letters_width: PositiveInt = 30
-        source: str | None = None
-        """A run folder whose model says something of each word, beside the table of words."""
-        tune: bool = False
-        """Train the source too."""
-        mix: Mix = "learned"
-        """What is taken of a source with several layers: a mix, one of normed layers, the top."""
         dropout: float = Field(0.5, ge=0, lt=1)
         """On what filters find."""
         words_dropout: float = Field(0.0, ge=0, lt=1)
         spread: float = Field(0.25, gt=0)
-        """The table of words starts uniform between minus this and this."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
     ) -> None:
         super().__init__()
         self.config = config
-        self.words = Words(
-            vocabulary,
-            config.width,
-            letters=letters_named(config.letters, config.letters_width, 30, 0.0),
-            source=source,
-            tune=config.tune,
-            mix=config.mix,
-            dropout=config.words_dropout,
-            spread=config.spread,
-        )
+        self.words = Words.of(config, vocabulary, source, config.words_dropout)
         self.filters = nn.ModuleList(
             nn.Conv1d(self.words.width, config.filters, window, padding=window - 1)
             for window in config.windows

@@ -95,6 +95,7 @@ CHANGED: dict[str, object] = {
     "letters_width": 7,
     "letter_width": 9,
     "dropout": 0.3,
+    "hide": 0.5,
     "words_dropout": 0.3,
     "encoder_dropout": 0.3,
     "spread": 0.7,
