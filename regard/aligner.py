@@ -41,7 +41,7 @@ def chunk_of(
     read = [(readable(source, task.data), readable(target, task.data)) for source, target in pairs]
     known, _ = encoded(read, task.numbering, whole=True)
     there = [place for place, sides in enumerate(read) if all(side.strip() for side in sides)]
-    there.sort(key=lambda place: known.lengths[place])
+    there.sort(key=known.lengths.__getitem__)
     device = next(model.parameters()).device
     found: dict[int, Links] = {}
     for begin in range(0, len(there), task.data.evaluate_batch):

@@ -56,7 +56,8 @@ def align(
     found = []
     for links in alignments(opened.task, opened.model, pairs, looking):
         typer.echo(pharaoh(links))
-        found.append(links)
+        if golds is not None:
+            found.append(links)
     if golds is not None:
         rate = error_rate(found, golds)
         typer.echo(f"alignment error rate {rate:.4f} over {len(found)} pairs", err=True)
