@@ -19,11 +19,15 @@ from torch import Tensor, nn
 IGNORED = -100
 """The target of a position that is not to be predicted."""
 
-FEW = 2**24
-"""Logits that may be held at once: 64 MiB."""
+PIECE = 2**24
+"""Logits that are held at a time, 64 MiB: more would not fit a cache either way ..."""
 
-PIECE = 2**22
-"""Logits that are held at a time: 16 MiB."""
+ROWS = 512
+"""... but the words of a large vocabulary are read and their gradient written once a piece, so that
+one has this many positions, if there is room."""
+
+ROOM = 2**26
+"""The most logits of a piece: 256 MiB."""
 
 
 class Prediction(ABC):
@@ -106,11 +110,11 @@ class Vocabulary(Prediction):
         )
 
     def _pieces(self, positions: int) -> nn.LinearCrossEntropyOptions | None:
-        """How many positions at a time; all at once where their logits fit a cache anyway."""
+        """How many positions at a time; all at once where they are few."""
         words = self.weight.shape[0]
         if positions * words <= PIECE:
             return None
-        rows = max(16, PIECE // words)
+        rows = max(16, PIECE // words, min(ROWS, ROOM // words))
         return nn.LinearCrossEntropyOptions(
             batch_chunk_size=rows, chunking_method=None, allow_retain_graph=True
         )

@@ -17,6 +17,7 @@ def test_surprise_and_its_gradients_are_those_of_the_logits(
     piece: int, smoothing: float, biased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "PIECE", piece)
+    monkeypatch.setattr(output, "ROWS", 1)
     states = torch.randn(B, T, D, dtype=torch.double, requires_grad=True)
     weight = torch.randn(V, D, dtype=torch.double, requires_grad=True)
     bias = torch.randn(V, dtype=torch.double, requires_grad=True) if biased else None
@@ -37,6 +38,15 @@ def test_surprise_and_its_gradients_are_those_of_the_logits(
     slopes = torch.autograd.grad(got, inputs, retain_graph=True)
     torch.testing.assert_close(slopes, torch.autograd.grad(want, inputs))
     torch.testing.assert_close(slopes, torch.autograd.grad(got, inputs), msg="a second time")
+
+
+@pytest.mark.parametrize(
+    ("positions", "words", "rows"),
+    [(900, 10_000, None), (4096, 10_000, 1677), (3072, 50_257, 512), (3072, 250_000, 268)],
+)
+def test_pieces_are_as_large_as_there_is_room(positions: int, words: int, rows: int | None) -> None:
+    few = Vocabulary(torch.zeros(1, 1, 1), torch.zeros(words, 1))._pieces(positions)
+    assert (None if few is None else few.batch_chunk_size) == rows
 
 
 def test_nothing_to_predict_is_no_surprise() -> None:
