@@ -11,9 +11,13 @@ before (section 3.1; the tape holds h and c of earlier steps, never of the prese
 At the first step the tape is empty, and h̃ and c̃ are zero.
 
 Departures: the tape holds the last `tape` steps, where the paper reads sentences whole; it is
-carried from window to window, without gradient; gates have a bias. Layers are stacked plainly, each
-with a tape of its own. Steps depend on one another through h̃, so time is a loop: W_x x is taken out
-of it, W_h h_i is computed once for each i, and h̃ is multiplied once for gates and next query.
+carried from window to window, without gradient; gates have a bias. With `recency`, a_i also has a
+learnt number for how far back i is, which begins as -recency times the distance: the model then
+begins much like an LSTM, which knows its last state from others without having to learn it. Layers
+are stacked plainly, each with a tape of its own.
+
+Steps depend on one another through h̃, so time is a loop: W_x x is taken out of it, W_h h_i is
+computed once for each i, and h̃ is multiplied once for gates and next query.
 
 >>> import torch
 >>> model = LSTMN(LSTMN.Config(width=8, tape=2), vocabulary=10)
@@ -40,10 +44,12 @@ from regard.layers.output import Vocabulary
 class IntraScore(Score):
     """a_i = vᵀ tanh(W_h h_i + q): additive, for queries q = W_x x + W_h̃ h̃ that come ready made."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, tape: int, recency: float) -> None:
         super().__init__(width)
         self.answer = nn.Linear(width, width, bias=False)
         self.vector = nn.Parameter(torch.empty(width).normal_(std=width**-0.5))
+        back = torch.arange(tape, dtype=self.vector.dtype).flip(0)  # the last is the latest
+        self.places = nn.Parameter(-recency * back) if recency else None
 
     def prepare(self, key: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K F"]:
         """W_h h, once for each state."""
@@ -53,19 +59,20 @@ class IntraScore(Score):
     def forward(
         self, query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K F"], past: Past = START
     ) -> Float[Tensor, "B H Q K"]:
-        """The scores of prepared keys."""
-        return additive_scores(query, key, self.vector)
+        """The scores of prepared keys, of which the last is the latest."""
+        scores = additive_scores(query, key, self.vector)
+        return scores if self.places is None else scores + self.places[-key.shape[2] :]
 
 
 class TapeLayer(nn.Module):
     """One layer: reads vectors one after another and writes its states on its tape."""
 
-    def __init__(self, width: int, tape: int) -> None:
+    def __init__(self, width: int, tape: int, recency: float) -> None:
         super().__init__()
         self.width, self.tape = width, tape
         self.enter = nn.Linear(width, 5 * width)  # W_x of the four gates and of the query
         self.again = nn.Linear(width, 5 * width, bias=False)  # W_h̃ of gates and of the next query
-        self.attend = Attend(IntraScore(width), kind="memory")
+        self.attend = Attend(IntraScore(width, tape, recency), kind="memory")
 
     def forward(
         self,
@@ -119,6 +126,8 @@ class LSTMN(Carrying):
         layers: PositiveInt = 1
         tape: PositiveInt = 35
         """How many earlier steps are kept."""
+        recency: float = Field(0.0, ge=0)
+        """How much less a state is looked at for each step back, at first; 0 is the paper's."""
         dropout: float = Field(0.0, ge=0, lt=1)
         tied: bool = False
         """Use the embedding as output layer."""
@@ -137,7 +146,7 @@ class LSTMN(Carrying):
         )
         self.drop = Dropout(config.dropout)
         self.layers = nn.ModuleList(
-            TapeLayer(config.width, config.tape) for _ in range(config.layers)
+            TapeLayer(config.width, config.tape, config.recency) for _ in range(config.layers)
         )
 
     def forward(

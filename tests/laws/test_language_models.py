@@ -82,7 +82,15 @@ OTHER: dict[str, dict[str, object]] = {
         "theta": 9.0,
         "mix": 0.5,
     },
-    "lstmn": {"width": 6, "layers": 1, "tape": 3, "dropout": 0.5, "tied": True, "spread": 0.2},
+    "lstmn": {
+        "width": 6,
+        "layers": 1,
+        "tape": 3,
+        "recency": 1.0,
+        "dropout": 0.5,
+        "tied": True,
+        "spread": 0.2,
+    },
     "clockwork_rnn": {
         "width": 12,
         "periods": (1, 2, 3, 4),

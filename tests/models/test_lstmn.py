@@ -10,8 +10,9 @@ from regard.models.lstmn import LSTMN, TapeLayer
 B, T, V, D = 2, 8, 7, 5
 
 
-def built(tape: int, layers: int = 1) -> LSTMN:
-    model = LSTMN(LSTMN.Config(width=D, layers=layers, tape=tape), V).double().eval()
+def built(tape: int, layers: int = 1, recency: float = 0.0) -> LSTMN:
+    config = LSTMN.Config(width=D, layers=layers, tape=tape, recency=recency)
+    model = LSTMN(config, V).double().eval()
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.7)
     return model
@@ -30,6 +31,8 @@ def layer_of(layer: TapeLayer, x: Tensor, tape: int) -> Tensor:
         if hs:
             query = enter[4] @ now + bias[4] + again[4] @ summary
             a = [score.vector @ torch.tanh(score.answer.weight @ h + query) for h in hs[-tape:]]
+            if score.places is not None:
+                a = [each + score.places[tape - len(a) + i] for i, each in enumerate(a)]
             s = torch.stack(a).softmax(0)
             summary = sum(w * h for w, h in zip(s, hs[-tape:], strict=True))
             cell = sum(w * c for w, c in zip(s, cs[-tape:], strict=True))
@@ -41,8 +44,9 @@ def layer_of(layer: TapeLayer, x: Tensor, tape: int) -> Tensor:
 
 @pytest.mark.parametrize("tape", [1, 3, 20])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_it_is_the_equation(tape: int, layers: int) -> None:
-    model, tokens = built(tape, layers), torch.randint(V, (B, T))
+@pytest.mark.parametrize("recency", [0.0, 1.0])
+def test_it_is_the_equation(tape: int, layers: int, recency: float) -> None:
+    model, tokens = built(tape, layers, recency), torch.randint(V, (B, T))
     logits = model(tokens)[0].logits()
     for row in range(B):
         x = model.words.embed.weight[tokens[row]]
@@ -69,6 +73,16 @@ def test_with_a_tape_of_one_step_it_is_an_lstm() -> None:
         lstm.bias_hh_l0.zero_()
     want, _ = lstm(model.words.embed(tokens))
     torch.testing.assert_close(model(tokens)[0].states, want)
+
+
+def test_recency_begins_with_the_last_state_before_all() -> None:
+    model, tokens = LSTMN(LSTMN.Config(width=D, tape=4, recency=2.0), V), torch.randint(V, (B, T))
+    with record(model) as tape:
+        model(tokens)
+    for call in tape["layers.0"]:
+        weights = call.weights[:, 0, 0]  # [B,K]
+        assert (weights.diff(dim=1) > 0).all()
+        assert (weights[:, -1] > 0.6).all()
 
 
 def test_the_record_shows_the_tape_without_the_present_step() -> None:
