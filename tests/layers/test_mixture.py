@@ -110,9 +110,9 @@ def test_a_word_outside_the_vocabulary_is_refused(as_users_run_it: None) -> None
         mixture.logits()
 
 
-@pytest.mark.parametrize("few", [0, 2**24])
-def test_the_output_layer_agrees_with_torch(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.layers.output.FEW", few)
+@pytest.mark.parametrize("piece", [0, 2**24])
+def test_the_output_layer_agrees_with_torch(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regard.layers.output.PIECE", piece)
     words, targets = vocabulary(), torch.tensor([[1, 4, 6], [0, -100, 3]])
     flat = words.logits().flatten(0, 1)
     want = nn.functional.cross_entropy(flat, targets.flatten(), reduction="none").view(B, T)
