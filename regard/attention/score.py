@@ -126,16 +126,11 @@ class ScaledDot(ProductScore):
 
 
 class Bilinear(ProductScore):
-    """e = qᵀ W k (Luong et al. 2015, eq. 8, general), for queries and keys of any two widths.
-
-    W begins as one, and the score as a dot: drawn at random, it hardly tells keys apart at first,
-    and what looks at them learns slowly.
-    """
+    """e = qᵀ W k (Luong et al. 2015, eq. 8, general), for queries and keys of any two widths."""
 
     def __init__(self, width: int, key_width: int | None = None) -> None:
         super().__init__(width, key_width)
         self.turn = nn.Linear(self.width, self.key_width, bias=False)
-        nn.init.eye_(self.turn.weight)
 
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"]:
         """qᵀ W: the queries turned into the keys' space."""
