@@ -102,6 +102,10 @@ class Beam:
         """How many beams a group has."""
         return self.width // self.groups
 
+    def longest(self, source: int) -> int:
+        """The most tokens for a source of so many."""
+        return self.max_length + math.floor(self.max_per_source * source)
+
     def penalty(self, length: int) -> float:
         """What the log-probability of a hypothesis is divided by.
 

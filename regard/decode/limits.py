@@ -38,7 +38,7 @@ class Limits:
         prefixes: Sequence[Sequence[int]] | None,
         room: int,
     ) -> None:
-        longest = np.floor(beam.max_per_source * lengths).astype(np.int64) + beam.max_length
+        longest = np.array([beam.longest(length) for length in lengths.tolist()], dtype=np.int64)
         fewest = np.ceil(beam.min_per_source * lengths).astype(np.int64) + beam.min_length
         self.most: Ints = np.minimum(longest, room)
         """The most tokens of each sentence `[N]`."""

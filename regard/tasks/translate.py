@@ -238,8 +238,18 @@ class Translation(OpenTask):
         given = [""] * len(texts) if begins is None else [readable(b, self.data) for b in begins]
         pairs = [(texts[place], given[place]) for place in places]
         asked, _ = encoded(pairs, self.numbering, whole=True)
-        called = range(1, len(texts) + 1) if numbers is None else numbers
-        lengths = self._cut_lengths(asked, [called[place] for place in places], name)
+        counted = range(1, len(texts) + 1) if numbers is None else numbers
+        called = [counted[place] for place in places]
+        lengths, beam = self._cut_lengths(asked, called, name), beam or self.beam
+        prefixes = [asked.target[each][:-1].tolist() for each in range(len(places))]
+        for number, prefix, length in zip(called, prefixes, lengths, strict=True):
+            if len(prefix) > beam.longest(length):
+                raise UserError(
+                    f"{name}:{number}: the beginning has {len(prefix)} tokens, but only "
+                    f"{beam.longest(length)} may be written: raise max_length"
+                )
+            if beam.eos in prefix:
+                raise UserError(f"{name}:{number}: the beginning has the mark of the end in it")
         device = next(model.parameters()).device
 
         def read(some: Sequence[int]) -> Batch:
@@ -247,7 +257,6 @@ class Translation(OpenTask):
             batch = cut(batch, torch.tensor([lengths[each] for each in some]), self.numbering)
             return {key: rows.to(device) for key, rows in batch.items()}
 
-        beam = beam or self.beam
         with evaluating(model):
             found = decode(
                 model,
@@ -255,7 +264,7 @@ class Translation(OpenTask):
                 lengths,
                 beam,
                 at_once=self.data.evaluate_batch * beam.width,
-                prefixes=[asked.target[each][:-1].tolist() for each in range(len(places))],
+                prefixes=prefixes,
                 weights=weights,
             )
         best = dict(zip(places, found, strict=True))
