@@ -1,13 +1,17 @@
 """Translating and looking from the command line, with a translator trained for a moment."""
 
 import json
+import re
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from regard.aligner import alignments
 from regard.attention import record
+from regard.data.parallel import encoded
 from regard.recipe import parsed
 from regard.run import Run, create, load
 from regard.tasks.translate import Translation
@@ -296,6 +300,33 @@ def test_given_translations_are_aligned_as_written_ones_are(
     )
     swapped = regard("align", str(run.folder), "both.tsv", "--fields", "2,1")
     assert swapped.stdout.splitlines() == list(links)
+
+
+def test_each_word_of_a_given_translation_has_the_links_of_its_own_letters(
+    runs: dict[str, Run],
+) -> None:
+    run, task = runs["bahdanau"], runs["bahdanau"].task
+    assert isinstance(task, Translation)
+    model = deepcopy(run.model)
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.mul_(8)  # an untrained look is too even to tell one word from another
+    pairs = [("3 mai 1998 b", "2001 05 03 7 1998"), ("den 4. August", "12 9 1 2 3 4 5")]
+    found = list(alignments(task, model, pairs))
+    assert len({source for source, _ in found[0] | found[1]}) > 1, "a test that could not fail"
+    for (source, target), links in zip(pairs, found, strict=True):
+        batch = encoded([(source, target)], task.numbering, whole=True)[0].gather(torch.tensor([0]))
+        with torch.no_grad(), record(model.eval(), "*") as tape:
+            model(batch)
+        looks = torch.cat([tape.join(site) for site in tape.sites], dim=1).mean((0, 1))
+        for row, (begin, end) in enumerate(spans(target)):
+            look = looks[begin:end].mean(0)
+            sums = [float(look[first:last].sum()) for first, last in spans(source)]
+            assert (sums.index(max(sums)), row) in links
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\S+", text)]
 
 
 def test_alignments_that_cannot_be_made_are_told(
