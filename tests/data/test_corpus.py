@@ -391,30 +391,6 @@ def test_a_cache_folder_that_is_a_file_is_told_plainly(path: Path) -> None:
         of(path, WORDS, path)
 
 
-def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
-
-    def stopped() -> None:
-        with atomic.replacing(tmp_path / "a") as file:
-            file.write(b"new")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        stopped()
-    assert [each.name for each in tmp_path.iterdir()] == ["a"]
-    assert (tmp_path / "a").read_text() == "old"
-
-
-def test_who_reads_a_file_while_it_is_replaced_reads_the_old_one(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("old")
-    with (tmp_path / "a").open() as reader:
-        with atomic.replacing(tmp_path / "a") as file:
-            file.write(b"new")
-            assert (tmp_path / "a").read_text() == "old"
-        assert reader.read() == "old"
-    assert (tmp_path / "a").read_text() == "new"
-
-
 def test_what_a_killed_process_left_is_swept_away(path: Path, folder: Path) -> None:
     (folder / "corpora").mkdir(parents=True)
     old, new = folder / "corpora" / "x.ids.1-1.part", folder / "corpora" / "y.ids.2-2.part"

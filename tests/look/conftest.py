@@ -2,6 +2,7 @@
 
 import os
 import re
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -38,6 +39,17 @@ class Opened:
     def set(self, **choices: object) -> None:
         """Choose, and wait until it is drawn."""
         self.page.evaluate("(choices) => regard.set(choices)", choices)
+
+    def exported(self, kind: str) -> bytes:
+        """The file that the page would hand out: png, svg or csv."""
+        script = """async (kind) => {
+          const blob = await regard.exported(kind), reader = new FileReader();
+          const read = new Promise((done) => reader.addEventListener("load", done));
+          reader.readAsDataURL(blob);
+          await read;
+          return reader.result.split(",")[1];
+        }"""
+        return b64decode(str(self.do(script, kind)))
 
     def keep(self, name: str) -> None:
         """A screenshot among the artefacts."""

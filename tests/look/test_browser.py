@@ -5,7 +5,6 @@ Every test fails if the page reports an error or asks for anything but itself (c
 
 import csv
 import io
-from base64 import b64decode
 from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +14,9 @@ import numpy as np
 import pytest
 import torch
 
-from regard.look import Payload, show
-from regard.look.label import visible
+from regard.look import Payload
 from regard.look.page import STATIC
 from tests.look.conftest import Open, Opened
-from tests.look.hostile import TOKENS, letters
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -27,18 +24,6 @@ if TYPE_CHECKING:
 Payloads = tuple[Payload, ...]
 DARKEST, PAPER = (5, 36, 80), (255, 255, 255)
 """The ends of the palette that a light page begins with."""
-
-MARKUP = {
-    "image": "<img src=x onerror=window.ran=1>",
-    "end of script": "</script><script>window.ran=1</script>",
-    "end of style": "</style><svg onload=window.ran=1>",
-    "end of attribute": '"><img src=x onerror=window.ran=1>',
-    "end of comment": "--><img src=x onerror=window.ran=1>",
-    "template": "${window.ran=1}{{window.ran=1}}",
-    "address": "javascript:window.ran=1",
-    "formula": "=HYPERLINK(window.ran)",
-    "nested frame": "<iframe srcdoc='<script>parent.ran=1</script>'>",
-}
 
 
 def weights_on(opened: Opened) -> np.ndarray:
@@ -54,17 +39,6 @@ def pixel(opened: Opened, query: int, key: int) -> tuple[int, ...]:
       return Array.from(data).slice(0, 3);
     }"""
     return tuple(opened.do(script, [query, key]))  # type: ignore[arg-type]
-
-
-def file_of(opened: Opened, kind: str) -> bytes:
-    script = """async (kind) => {
-      const blob = await regard.exported(kind), reader = new FileReader();
-      const read = new Promise((done) => reader.addEventListener("load", done));
-      reader.readAsDataURL(blob);
-      await read;
-      return reader.result.split(",")[1];
-    }"""
-    return b64decode(str(opened.do(script, kind)))
 
 
 def test_every_head_of_every_site_is_the_one_that_was_recorded(
@@ -147,7 +121,7 @@ def test_links_are_as_heavy_as_the_weights(opened: Open, translated: Payloads) -
     page = opened(translated, view="links")
     page.set(site=0, head=0)
     weights = translated[0].weights[0]
-    root = ElementTree.fromstring(file_of(page, "svg"))
+    root = ElementTree.fromstring(page.exported("svg"))
     paths = [each for each in root.iter() if each.tag.endswith("path")]
     heavy = np.sort(weights[weights >= 0.01 * weights.max()])
     assert len(paths) == len(heavy)
@@ -319,7 +293,7 @@ def test_a_token_is_found_and_gone_to(opened: Open, translated: Payloads) -> Non
 def test_what_is_exported_can_be_read(opened: Open, translated: Payloads, view: str) -> None:
     page = opened(translated, view=view)
     page.set(site=0, head=1)
-    png, svg, table = (file_of(page, kind) for kind in ("png", "svg", "csv"))
+    png, svg, table = (page.exported(kind) for kind in ("png", "svg", "csv"))
     assert png.startswith(b"\x89PNG")
     width, height = (int.from_bytes(png[at : at + 4], "big") for at in (16, 20))
     assert min(width, height) > 100
@@ -361,80 +335,6 @@ def test_the_page_follows_the_system_and_the_switch(
     page.page.get_by_label("light or dark (d)").click()
     assert page.do("() => regard.state.theme") != theme
     assert page.do(paper) != begun
-
-
-def test_labels_are_written_as_in_pictures(opened: Open) -> None:
-    tokens = list(TOKENS.values())
-    page = opened([Payload.of(torch.eye(len(tokens)), tokens, tokens, kind="self")], view="text")
-    # Of a token of 10,000 letters the page has 500, and so another end.
-    expected = [visible(token[:500]) for token in tokens]
-    assert page.do("() => regard.labels().keys") == expected
-
-
-def test_no_label_runs_or_becomes_markup(opened: Open) -> None:
-    tokens = [*MARKUP.values(), *TOKENS.values(), *letters(7, 2)]
-    weights = torch.randn(2, len(tokens), len(tokens)).softmax(-1)
-    shown = [Payload.of(weights, tokens, tokens, site=site, kind="self") for site in tokens[:6]]
-    page = opened(shown, title=tokens[1], view="matrix")
-    for view in ("matrix", "heads", "links", "text"):
-        page.set(view=view, site=3, head=0, query=2, key=None)
-        page.do("() => new Promise((done) => setTimeout(done, 60))")
-        page.keep(view)
-        svg = file_of(page, "svg")
-        tags = {each.tag.split("}")[1] for each in ElementTree.fromstring(svg).iter()}
-        assert tags <= {"svg", "rect", "text", "path", "image"}
-    page.set(view="matrix")
-    cells = list(
-        csv.reader(io.StringIO(file_of(page, "csv").decode("utf-8", "replace"), newline=""))
-    )
-    assert not [row[0] for row in cells if row[0].startswith(("=", "+", "-", "@"))]
-    for query in range(len(MARKUP)):
-        page.set(query=query, key=query)
-    assert page.do("() => window.ran === undefined")
-    assert page.do("() => document.querySelectorAll('script').length") == 2
-    assert page.do("() => document.querySelectorAll('img, iframe, svg, object').length") == 0
-
-
-def test_an_exported_drawing_of_hostile_labels_runs_nothing(opened: Open, tmp_path: Path) -> None:
-    tokens = list(MARKUP.values())
-    page = opened([Payload.of(torch.eye(len(tokens)), tokens, tokens)], view="matrix")
-    (tmp_path / "drawing.svg").write_bytes(file_of(page, "svg"))
-    drawing = opened(tmp_path / "drawing.svg")
-    assert drawing.do("() => window.ran === undefined")
-    assert drawing.do("() => document.querySelectorAll('script, foreignObject, a').length") == 0
-
-
-def test_a_notebook_keeps_hostile_labels_inside_their_frame(opened: Open, tmp_path: Path) -> None:
-    tokens = list(MARKUP.values())
-    html = show([Payload.of(torch.eye(len(tokens)), tokens, tokens)], tokens[0])._repr_html_()
-    (tmp_path / "cell.html").write_text(f"<!doctype html><meta charset=utf-8>{html}<p>after</p>")
-    notebook = opened(tmp_path / "cell.html")
-    frame = notebook.page.frames[1]
-    frame.wait_for_selector(".rg-matrix canvas")
-    weights = np.array(
-        frame.evaluate("async () => { await regard.ready; return regard.weights(); }")
-    )
-    np.testing.assert_allclose(weights, np.eye(len(tokens)), atol=1e-6)
-    assert notebook.do("() => window.ran === undefined")
-    assert frame.evaluate("() => window.ran === undefined")
-    assert notebook.do("() => document.querySelectorAll('p').length") == 1
-    notebook.keep("notebook")
-
-
-def test_the_policy_stops_a_script_that_gets_in(opened: Open, translated: Payloads) -> None:
-    page = opened(translated)
-    page.do(
-        """() => {
-          const script = document.createElement("script");
-          script.textContent = "window.ran = 1";
-          document.body.append(script);
-          document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='window.ran = 1'>");
-        }"""
-    )
-    page.page.wait_for_timeout(100)
-    assert page.do("() => window.ran === undefined")
-    assert page.wrong, "the browser says what it has refused"
-    page.wrong.clear()
 
 
 def test_one_weight_and_a_long_text_can_be_looked_at(opened: Open) -> None:
