@@ -6,8 +6,7 @@ is read in windows of `window` words with the state handed on, and gradients rea
 last `windows` of them (BPT3C). The layers learn one after another and at rates of their own, if the
 recipe's `[train.stages]` says so: the words, each LSTM, and the new layers on top.
 
-Departures: layer instead of batch normalisation, and one schedule over all stages instead of one
-each. With `fresh` the network has the source's sizes and vocabulary and none of its weights: what
+With `fresh` the network has the source's sizes and vocabulary and none of its weights: what
 pre-training is worth.
 
 >>> from regard.models.awd_lstm import AWDLSTM
@@ -83,11 +82,11 @@ class ULMFiT(nn.Module):
             part.requires_grad_(True)
         width = source.embed.embedding_dim
         self.top = nn.Sequential(
-            nn.LayerNorm(3 * width),
+            OverTexts(3 * width),
             Dropout(config.dropout),
             nn.Linear(3 * width, config.hidden),
             nn.ReLU(),
-            nn.LayerNorm(config.hidden),
+            OverTexts(config.hidden),
             Dropout(config.dropout / 2),
             nn.Linear(config.hidden, classes),
         )
@@ -116,6 +115,18 @@ class ULMFiT(nn.Module):
                 layers, states = self.reader.read_layers(piece, states)
             said.append(layers[-1])
         return torch.cat(said, dim=1)
+
+
+class OverTexts(nn.BatchNorm1d):
+    """Batch normalisation that takes a batch of one text as it takes one after training."""
+
+    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+        """Each feature by its mean and spread over the texts."""
+        if self.training and len(features) > 1:
+            return super().forward(features)
+        return nn.functional.batch_norm(
+            features, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
 
 
 def pooled(states: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"]) -> Float[Tensor, "B C"]:

@@ -88,8 +88,10 @@ class Learner:
 
     def _set_rate(self) -> float:
         """Give the optimiser the learning rate of the next update; of stages, each its own."""
-        rate = self.plan.settings.optimiser.lr * self.plan.factor(self.state.progress)
-        for group in self.state.optimiser.param_groups:
+        groups = self.state.optimiser.param_groups
+        opens = {group.get("opens", 0) for group in groups}
+        rate = self.plan.settings.optimiser.lr * self.plan.factor(self.state.progress, opens)
+        for group in groups:
             group["lr"] = rate * group.get("share", 1.0)
             if "opens" in group:
                 learns = self.state.progress.epoch >= group["opens"]

@@ -1,5 +1,6 @@
 """Plan: how long a training is, and after which updates what happens."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -37,11 +38,16 @@ class Plan:
         end = min(progress.index + self.settings.accumulate, self.batches)
         return range(progress.index, end)
 
-    def factor(self, progress: Progress) -> float:
-        """What the learning rate of the next update is multiplied by."""
+    def factor(self, progress: Progress, opens: Collection[int] = (0,)) -> float:
+        """What the learning rate of the next update is multiplied by.
+
+        A schedule runs from beginning to end in each stage: `opens` are the epochs that begin one.
+        """
+        begin = max(epoch for epoch in opens if epoch <= progress.epoch) * self.per_epoch
+        later = [epoch * self.per_epoch for epoch in opens if epoch > progress.epoch]
         moment = Moment(
-            update=progress.update + 1,
-            updates=self.updates,
+            update=progress.update + 1 - begin,
+            updates=min([*later, self.updates]) - begin,
             per_epoch=self.per_epoch,
             evaluations=tuple(value for _, value in progress.evaluations),
         )

@@ -2,8 +2,8 @@
 
 Howard and Ruder (2018) fine-tune the last layer at the full rate and each layer below at that of
 the one above divided by 2.6 (section 3.2), and let one layer more learn with every epoch, from the
-last to the first (section 3.3). A model says which of its parts are layers by having `stages()`,
-from the first to the last.
+last to the first (section 3.3); the schedule of the rate runs anew in each stage. A model says
+which of its parts are layers by having `stages()`, from the first to the last.
 
 >>> class Two(nn.Sequential):
 ...     def stages(self):

@@ -134,6 +134,20 @@ def test_its_stages_are_words_cells_and_the_top_and_the_output_layer_does_not_le
     assert len(build(Adam(lr=0.1), model, Stages()).param_groups) >= 4
 
 
+def test_what_is_pooled_is_normalised_over_texts_and_one_text_alone_learns_too() -> None:
+    model, batch = classifier(dropout=0.0).train(), texts()
+    seen: list[torch.Tensor] = []
+    model.top[0].register_forward_hook(lambda _, __, out: seen.append(out))
+    model(batch)
+    assert seen[0].mean(0).abs().max() < 1e-5
+    one = {name: rows[:1] for name, rows in batch.items()}
+    model.reader.eval()
+    alone = model(one)
+    alone.sum().backward()
+    assert model.top[2].weight.grad.isfinite().all()
+    torch.testing.assert_close(alone, model.eval()(one))
+
+
 def test_words_are_read_in_the_vocabulary_of_the_source() -> None:
     model, batch = classifier().eval(), texts()
     other = {**batch, "source_tokens": batch["tokens"], "tokens": batch["tokens"] * 100}

@@ -11,8 +11,11 @@ from regard.core.protocols import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.loop import train
 from regard.train.optimise import SGD, AdamW, build
+from regard.train.plan import Plan
+from regard.train.schedule import Moment, SlantedTriangular
 from regard.train.settings import Training
 from regard.train.stages import Stages
+from regard.train.state import Progress
 
 
 class Tower(nn.Module):
@@ -89,6 +92,19 @@ def test_layers_begin_to_learn_one_after_another(tmp_path: Path) -> None:
         train(model, Squares(), Rows(), settings(epochs=epochs), tmp_path / str(epochs))
         pairs = zip(begun.layers, model.layers, strict=True)
         assert [not torch.equal(a.weight, b.weight) for a, b in pairs] == moved
+
+
+def test_the_schedule_runs_anew_in_each_stage() -> None:
+    shape = SlantedTriangular(cut=0.5, ratio=4)
+    plan = Plan(settings(epochs=5, schedule=shape), batches=4)
+    opens = {0, 1, 2}
+    found = [plan.factor(Progress(update=n, epoch=n // 4), opens) for n in range(plan.updates)]
+
+    def alone(updates: int) -> list[float]:
+        moments = (Moment(update=n + 1, updates=updates, per_epoch=4) for n in range(updates))
+        return [shape.factor(moment) for moment in moments]
+
+    assert found == [*alone(4), *alone(4), *alone(12)]
 
 
 def test_a_training_that_stops_between_stages_goes_on_to_the_same_bits(tmp_path: Path) -> None:
