@@ -20,6 +20,9 @@ from typing import NamedTuple
 from regard.core.errors import UserError, choose
 from regard.data.text import lines, shown
 
+COLUMNS = (".conll", ".conll2003", ".iob", ".iob1", ".iob2", ".bio", ".bioes")
+"""How names of files end that hold columns."""
+
 DOCUMENT = "-DOCSTART-"
 """The word that begins a document in CoNLL-2003, on a line and in a sentence of its own."""
 
@@ -59,6 +62,7 @@ def sentences(path: str, word: int = 1, tag: int = -1) -> Iterator[Tagged]:
     held: list[tuple[str, str]] = []
     for number, (line,) in lines(path):
         cells = line.split()
+        cells = [] if cells[:1] == [DOCUMENT] else cells
         if cells and not columns:
             columns, first = len(cells), number
             for column in (word, tag):
@@ -68,7 +72,7 @@ def sentences(path: str, word: int = 1, tag: int = -1) -> Iterator[Tagged]:
                 f"{name}:{number}: {len(cells)} columns where line {first} has {columns}; every "
                 "word has all its columns, and a blank line ends a sentence"
             )
-        if not cells or cells[0] == DOCUMENT:
+        if not cells:
             if held:
                 yield _sentence(path, begin, held)
             held = []

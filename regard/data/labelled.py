@@ -139,8 +139,7 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
     places = [column if isinstance(column, int) else 0 for column in columns]
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
     read = csv.reader((f"{line}\n" for _, (line,) in lines(path)), strict=True)
-    header: list[str] | None = None
-    rows = 0
+    rows, first = 0, (0, 0)
     while True:
         begin = read.line_num + 1
         try:
@@ -154,10 +153,17 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
             break
         if not cells:
             continue
-        if headed and header is None:
-            header = cells
-            places = [column_at(column, cells, f"{name}:{begin}") for column in columns]
-            continue
+        if not any(first):
+            first = (begin, len(cells))
+            if headed:
+                places = [column_at(column, cells, f"{name}:{begin}") for column in columns]
+                continue
+        if len(cells) != first[1]:
+            quotes = '; a cell that holds a comma stands in quotes: "so, so"'
+            raise UserError(
+                f"{name}:{begin}: {len(cells)} cells where line {first[0]} has {first[1]}"
+                + (quotes if len(cells) > first[1] else "")
+            )
         if not 1 <= min(places) <= max(places) <= len(cells):
             raise UserError(
                 f"{name}:{begin}: columns {list(columns)} were asked for; this row has "
@@ -204,10 +210,16 @@ def json_label(held: dict[str, object], field: str, where: str) -> str:
 def read_lines(source: LabelledText) -> Iterator[Example]:
     """A line is a label, a blank, and a text; fastText's `__label__` before it is dropped."""
     for number, (line,) in lines(source.path):
-        label, _, text = line.strip().partition(" ")
+        label, *rest = line.split(maxsplit=1) or [""]
+        text = rest[0].strip() if rest else ""
         if not label:
             raise UserError(
                 f"{shown(source.path)}:{number}: an empty line; a label and a text were expected"
+            )
+        if label.startswith(PREFIX) and text.startswith(PREFIX):
+            raise UserError(
+                f"{shown(source.path)}:{number}: a second label, {text.split()[0]!r}; a text has "
+                "one here"
             )
         yield Example(source.path, number, label.removeprefix(PREFIX), (text,))
 
@@ -224,6 +236,14 @@ def read_folder(source: LabelledText) -> Iterator[Example]:
         for file in sorted(each for each in folder.iterdir() if each.is_file()):
             text = "\n".join(record.text for record in lines(str(file)))
             yield Example(str(file), 1, folder.name, (text,))
+
+
+def files_in(folder: str) -> list[str]:
+    """Every file in a folder and in those within it, in the order of their names."""
+    found = sorted(str(each) for each in Path(folder).rglob("*") if each.is_file())
+    if not found:
+        raise UserError(f"{folder}: there are no files in it")
+    return found
 
 
 def read_babi(source: LabelledText) -> Iterator[Example]:

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import torch
 import torch.nn.functional as F
@@ -113,12 +113,17 @@ def read_vectors(
     The form is told by the name: `.bin` and `.bin.gz` are word2vec's binary, all else is text.
     """
     place = str(path)
-    binary = form == "binary" or (form is None and place.removesuffix(".gz").endswith(".bin"))
+    binary = is_binary(place, form)
     wanted = None if vocabulary is None else {word.encode() for word in vocabulary}
     kept = Kept(place, wanted)
     with opened(place) as file, told(kept):
         (read_binary if binary else read_text)(file, kept)
     return kept.vectors()
+
+
+def is_binary(path: str, form: Form | None) -> bool:
+    """Does a file have word2vec's binary form?"""
+    return form == "binary" or (form is None and path.removesuffix(".gz").endswith(".bin"))
 
 
 class Kept:
@@ -337,16 +342,19 @@ class Chunks:
 
 
 def write_vectors(path: str | Path, vectors: Vectors, form: Form | None = None) -> None:
-    """Write vectors as word2vec does, for gensim and others; `.bin` is binary, all else text."""
+    """Write vectors as word2vec does, for gensim and others; `.bin` is binary, all else text.
+
+    Packed if the name ends in .gz.
+    """
     place = Path(path)
-    binary = form == "binary" or (form is None and place.suffix == ".bin")
+    binary = is_binary(str(path), form)
     for word in vectors.words:
         if not word or re.search(r"[ \n\r]", word):
             raise UserError(
                 f"{word!r} cannot stand in a file of vectors: a word ends at the first blank"
             )
     count, width = vectors.table.shape
-    with replacing(place) as file:
+    with replacing(place) as plain, packing(plain, place) as file:
         file.write(f"{count} {width}\n".encode())
         for word, row in zip(vectors.words, vectors.table.detach().float().cpu(), strict=True):
             if binary:
@@ -356,3 +364,13 @@ def write_vectors(path: str | Path, vectors: Vectors, form: Form | None = None) 
                 # Nine digits tell every float32 from every other.
                 shown = " ".join(f"{number:.9g}" for number in row.tolist())
                 file.write(f"{word} {shown}\n".encode())
+
+
+@contextmanager
+def packing(file: BinaryIO, path: Path) -> Iterator[BinaryIO | gzip.GzipFile]:
+    """The file itself, or what packs into it if the name ends in .gz."""
+    if path.suffix != ".gz":
+        yield file
+        return
+    with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+        yield packed

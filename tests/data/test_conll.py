@@ -59,7 +59,7 @@ def test_the_schemes_by_hand() -> None:
 
 def test_sentences_documents_and_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_text("-DOCSTART- -X- O\n\nJohn NNP B-PER\nruns VBZ O\n\n\nParis NNP B-LOC\n")
+    path.write_text("-DOCSTART-\n\nJohn NNP B-PER\nruns VBZ O\n\n\nParis NNP B-LOC\n")
     first, second = sentences(str(path))
     assert (first.words, first.tags) == (("John", "runs"), ("B-PER", "O"))
     assert [first.where(1), second.where(0)] == [f"{path}:4", f"{path}:7"]

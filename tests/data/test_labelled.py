@@ -95,7 +95,16 @@ def test_a_csv_record_stands_where_it_begins(tmp_path: Path) -> None:
 BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
     "a quote that never ends": ("a.csv", '1,"bad\nmore\n', {}, r"a\.csv:1: not CSV: .*doubled"),
     "text behind a quote": ("a.csv", '1,good\n0,"bad"ly\n', {}, r"a\.csv:2: not CSV"),
-    "a row that is too short": ("a.csv", "1,good\n0\n", {}, r"a\.csv:2: columns .* has 1, from 1"),
+    "a row that is too short": ("a.csv", "1,good\n0\n", {}, r"a\.csv:2: 1 cells .* 1 has 2$"),
+    "a row of too many": ("a.csv", "1,good\n0,so, so\n", {}, r"a\.csv:2: 3 cells .* in quotes"),
+    "a tab too many": ("a.tsv", "1\tgood\n0\tso\tso\n", {}, r"a\.tsv:2: 3 cells .* 1 has 2"),
+    "columns that no row has": ("a.csv", "1,a\n", {"text": (3,)}, r"a\.csv:1: columns .* has 2"),
+    "two of fastText's labels": (
+        "a.txt",
+        "__label__a __label__b good\n",
+        {"text": (), "label": None},
+        r"a\.txt:1: a second label, '__label__b'",
+    ),
     "a column nobody named": (
         "a.csv",
         "label,text\n1,a\n",
@@ -176,3 +185,9 @@ def test_what_is_wrong_is_said_with_file_and_line(
 def test_a_folder_without_folders_is_refused(tmp_path: Path, as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="no folders in it; one for each class"):
         list(LabelledText(path=str(tmp_path)).examples())
+
+
+def test_a_label_ends_at_any_blank(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("__label__a\tgood film\nb  bad\nc\n")
+    read = [(each.label, each.texts) for each in LabelledText(path=f"{tmp_path}/a.txt").examples()]
+    assert read == [("a", ("good film",)), ("b", ("bad",)), ("c", ("",))]

@@ -23,7 +23,7 @@ def some(count: int = len(WORDS), width: int = 4) -> Vectors:
     return Vectors(WORDS[:count], torch.randn(count, width))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(f"{name}.gz" for name in NAMES)])
 def test_what_is_written_is_read_to_the_same_bits(name: str, tmp_path: Path) -> None:
     vectors = some()
     write_vectors(tmp_path / name, vectors)
