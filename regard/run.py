@@ -98,12 +98,9 @@ class Run:
         """Train, or go on training, and leave everything in the folder."""
         validation = self.task.evaluation("validation")
 
-        def validate(batches: Batches = validation) -> Mapping[str, float]:
-            return self.task.metrics(evaluate(self.model, self.task, batches).metrics())
+        def validate() -> Mapping[str, float]:
+            return self.measured(validation)
 
-        if self.recipe.train.watch != "loss":  # better said now than after an epoch
-            with torch.random.fork_rng(devices=[]):
-                choose("metric", self.recipe.train.watch, validate(First(validation)))
         with joined(next(self.model.parameters()).device) as world:
             batches = self.task.batches()
             mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
@@ -114,6 +111,18 @@ class Run:
                 self.measure(result)
             world.wait()
         return result
+
+    def check(self) -> None:
+        """Refuse what would be refused later: data to measure on, a metric to watch, a batch."""
+        held = {each: self.task.evaluation(each) for each in self.task.splits if each != "train"}
+        with torch.random.fork_rng(devices=[]):
+            figures = self.measured(First(held["validation"]))
+        if self.recipe.train.watch != "loss":
+            choose("metric", self.recipe.train.watch, figures)
+
+    def measured(self, batches: Batches) -> dict[str, float]:
+        """The metrics of the task over some batches."""
+        return self.task.metrics(evaluate(self.model, self.task, batches).metrics())
 
     def measure(self, result: Result) -> dict[str, dict[str, float]]:
         """Evaluate what was trained on every split there is; write metrics.json and the card."""
@@ -137,9 +146,8 @@ class Run:
 
         Of None as workers there are as many as is usual for so much.
         """
-        sums = evaluate(self.model, self.task, self.task.evaluation(split))
+        metrics = self.measured(self.task.evaluation(split))
         self.model.eval()
-        metrics = self.task.metrics(sums.metrics())
         if workers == 1 or not isinstance(self.task, Translation):
             return {**metrics, **self.task.score(self.model, split)}
         done = self.task.outputs_by(lambda lines: self.translate(lines, workers, split), split)
@@ -200,13 +208,15 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
         saved = folder if not world.leads else source.folder if source and known else None
         task = TASKS[recipe.task].open(recipe.data, data, saved)
         task = task if source is None else task.begun_with(source.task)
+        model = built(recipe, task, source, device)
+        began = () if source is None else told_of(model, source, str(recipe.source))
+        run = Run(folder, recipe, task, model, (*began, *task.initialise(model)))
         if world.leads:
             task.batches()
+            run.check()  # a folder that is written has a recipe that works
             write(folder, recipe, task, data, source)
             world.wait()
-    model = built(recipe, task, source, device)
-    began = () if source is None else told_of(model, source, str(recipe.source))
-    return Run(folder, recipe, task, model, (*began, *task.initialise(model)))
+    return run
 
 
 def open_run(folder: str | Path, data: Path | None = None, device: str = "auto") -> Run:

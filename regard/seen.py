@@ -122,10 +122,12 @@ def read_by(
         return words if count == len(words) else sentences
 
     found: list[Payload] = []
-    for site in tape.sites:
+    two_levels = len(tape.sites) == 2 and bool(sentences)  # of words, then of sentences
+    for place, site in enumerate(tape.sites):
         queries, keys = tape[site][-1].weights.shape[2:]
         # Where every sentence has one word, sentences ask words and the whole asks sentences.
-        asked = sentences if keys == len(words) and queries == len(sentences) > 1 else None
+        least = 0 if two_levels and place == 0 else 1
+        asked = sentences if keys == len(words) and queries == len(sentences) > least else None
         labels = (asked or named(queries, looks=True), named(keys, looks=False))
         found += joined_payloads(tape, {site: labels})
     return tuple(found)

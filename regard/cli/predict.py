@@ -18,7 +18,10 @@ def predict(
     run: Run,
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Files of texts; else stdin, a text a line, a pair apart by a tab."),
+        typer.Argument(
+            help="Files of texts, or of a run trained on a folder, such folders; else stdin, a "
+            "text a line, a pair apart by a tab."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a text, with probabilities.")
@@ -30,7 +33,8 @@ def predict(
     """Say what each text is, or what each of its words is; with --json how likely that is.
 
     A file is read as the recipe reads its own if its name ends in .tsv, .csv or .jsonl, and a text
-    a line otherwise. An empty line is a text without words.
+    a line otherwise; of a run whose texts were files, a file is a text. An empty line is a text
+    without words.
     """
     from regard.core.device import steady_allocation
     from regard.core.errors import positive
@@ -52,11 +56,13 @@ def predict(
 
 def chunks(task: "Predicts", files: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
     """The texts of all files, or of stdin, so many at a time."""
+    from regard.data.text import STDIN, lines
+
     texts: Iterator[tuple[str, ...]]
     if files:
         texts = (text for path in files for text in task.inputs(path))
     else:
-        numbered = enumerate(sys.stdin, start=1)
-        texts = (task.parted(line.rstrip("\r\n"), f"stdin:{number}") for number, line in numbered)
+        read = lines(STDIN, empty=True)
+        texts = (task.parted(line, f"stdin:{number}") for number, (line,) in read)
     while some := list(islice(texts, size)):
         yield some

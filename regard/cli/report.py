@@ -9,6 +9,7 @@ from regard.cli.options import Data, Device
 
 if TYPE_CHECKING:
     from regard.run import Run
+    from regard.tasks.confusion import Confusion
 
 
 def report(
@@ -52,19 +53,24 @@ def report(
     elif len(opened) > 1:
         raise UserError("only translators are compared; give one run at a time")
     elif isinstance(first.task, Tagging):
-        if output is not None:
-            raise UserError("a picture of the confusion is for classification, not for tagging")
-        typer.echo(first.task.report(first.model, chosen).table())
+        chunks, words = first.task.report(first.model, chosen)
+        typer.echo(chunks.table())
+        drawn(words, output, f"words of {chosen}")
     elif isinstance(first.task, Classification):
-        from regard.look import confusion
-
         counted = first.task.confusion(first.model, chosen)
         typer.echo(counted.table())
-        if output is not None:
-            confusion(counted.labels, counted.counts, output)
-            typer.echo(f"{output}: {counted.texts} texts of {chosen}")
+        drawn(counted, output, f"texts of {chosen}")
     else:
         raise UserError(f"{runs[0]}: a run of {first.recipe.task} has no classes")
+
+
+def drawn(counted: "Confusion", output: Path | None, what: str) -> None:
+    """Which class was taken for which, if a picture was asked for."""
+    if output is not None:
+        from regard.look import confusion
+
+        confusion(counted.labels, counted.counts, output)
+        typer.echo(f"{output}: {counted.texts} {what}")
 
 
 def by_length(opened: "list[Run]", split: str, score: str, bands: str, output: Path | None) -> None:

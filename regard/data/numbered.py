@@ -57,6 +57,8 @@ class Reading:
     """How many tokens of a text are read."""
     source: Tokeniser | None = None
     """The vocabulary of the run that a model begins with, if it has one of its own."""
+    source_lowercase: bool = False
+    """Does that run know words in lower case alone?"""
     frame: Frame | None = None
     """The marks around a text; then a text is one piece, or the two of a pair."""
     both_ways: bool = False
@@ -181,7 +183,9 @@ def _block(
     if reading.letters:
         found["spelled"] = torch.tensor(spellings.numbers(every), dtype=torch.int64)
     if reading.source is not None:
-        found["source"] = reading.source.encode_all([" ".join(every)])
+        text = " ".join(every)
+        text = text.lower() if reading.source_lowercase else text
+        found["source"] = reading.source.encode_all([text])
     return found
 
 

@@ -135,8 +135,10 @@ def _file(path: str) -> BinaryIO:
         raise UserError(f"{path}: cannot be opened: {reason}") from None
 
 
-def lines(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iterator[Record]:
-    """Every line of a text file, without its end."""
+def lines(
+    path: str, longest: int = LONGEST, watch: Watch | None = None, *, empty: bool = False
+) -> Iterator[Record]:
+    """Every line of a text file, without its end; that there is none must be allowed for."""
     name = shown(path)
     # A character has at most four bytes; two more for the line's end, three for a byte-order mark.
     limit = 4 * positive("longest", longest) + 6
@@ -161,7 +163,7 @@ def lines(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iter
         raise UserError(
             f"{name}:{number + 1}: cannot be read: {problem.strerror or problem}"
         ) from None
-    if not number:
+    if not number and not empty:
         raise UserError(f"{name}: is empty; there is no text in it")
 
 
@@ -208,12 +210,18 @@ def tsv(
     places = [column if isinstance(column, int) else 0 for column in columns]
     if not headed and min(places) < 1:
         raise UserError(f"{name}: column {min(places)} was asked for; columns count from 1")
-    number = 0
+    number = width = 0
     for number, (line,) in lines(path, longest, watch):
         cells = line.split("\t")
+        width = width or len(cells)
         if headed and number == 1:
             places = [_place(column, cells, name) for column in columns]
             continue
+        if len(cells) > width:
+            raise UserError(
+                f"{name}:{number}: {len(cells)} cells where line 1 has {width}; cells are set "
+                "apart by tabs, and there is none within one"
+            )
         if max(places) > len(cells):
             raise UserError(
                 f"{name}:{number}: column {max(places)} was asked for, "

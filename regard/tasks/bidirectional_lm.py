@@ -88,6 +88,11 @@ class BidirectionalLM(OpenTask):
         """The words of its text."""
         return self.text.tokeniser
 
+    @property
+    def lowercases(self) -> bool:
+        """As its recipe has it."""
+        return self.text.lowercases
+
     def batches(self) -> WholeBatches:
         """The training batches."""
         batches = self.text.batches()

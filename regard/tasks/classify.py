@@ -5,7 +5,6 @@ Examples come from files (data/labelled.py); batches are those of data/numbered.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,12 +22,12 @@ from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, NOBODY, BucketBatches
 from regard.data import load as load_tokeniser
 from regard.data.frame import Frame
-from regard.data.labelled import FIELDED, Example, LabelledText, labelled_form
+from regard.data.labelled import FIELDED, Example, LabelledText, files_in, labelled_form
 from regard.data.numbered import NumberedTexts, Reading, numbered
 from regard.data.pipeline import EOS
 from regard.data.text import lines
-from regard.tasks.confusion import Confusion
-from regard.tasks.examples import Examples, examples_of, pieces
+from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
+from regard.tasks.examples import Examples, all_examples, examples_of, pieces
 from regard.tasks.reading import batches_over, learnt
 from regard.tasks.task import Answer, Split
 from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
@@ -73,10 +72,10 @@ class Classification(Labelling):
             examples = examples_of(data, folder, "train")
             texts = (" ".join(words) for each in examples for words in pieces(each.texts, data))
             tokeniser = learnt(data.tokeniser, texts, data.vocabulary, data.min_frequency)
-        found = Counter(str(each.label) for each in examples_of(data, folder, "train"))
-        if len(found) < 2:
-            raise UserError(f"{data.train}: all labels are {next(iter(found))!r}; two are needed")
-        return cls(data, folder, tokeniser, tuple(sorted(found, key=by_number)))
+        known = {str(each.label) for each in all_examples(data, folder)}
+        if len(known) < 2:
+            raise UserError(f"{data.train}: all labels are {next(iter(known))!r}; two are needed")
+        return cls(data, folder, tokeniser, tuple(sorted(known, key=by_number)))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -95,6 +94,7 @@ class Classification(Labelling):
             data.letters,
             data.max_length,
             self.source,
+            self.source_lowercase,
             self.frame,
             data.both_ways,
         )
@@ -107,8 +107,17 @@ class Classification(Labelling):
         start, delimiter, extract = (self.tokeniser.vocabulary + mark for mark in range(3))
         return Frame(before=(start,), between=(delimiter,), after=(extract,))
 
+    @cached_property
+    def _numbered(self) -> dict[Split, LabelledNumbers]:
+        return {}
+
     def numbers(self, split: Split) -> LabelledNumbers:
-        """The examples of a split; what is empty is not learnt from."""
+        """The examples of a split, read once; what is empty is not learnt from."""
+        if split not in self._numbered:
+            self._numbered[split] = self._numbers(split)
+        return self._numbered[split]
+
+    def _numbers(self, split: Split) -> LabelledNumbers:
         examples = list(examples_of(self.data, self.folder, split))
         if split == "train":
             empty = [each for each in examples if not any(map(str.strip, each.texts))]
@@ -135,13 +144,9 @@ class Classification(Labelling):
             )
         return self.labels.index(label)
 
-    @cached_property
-    def _training(self) -> LabelledNumbers:
-        return self.numbers("train")
-
     def batches(self) -> BucketBatches:
         """The training batches: texts of about one length."""
-        data, examples = self.data, self._training
+        data, examples = self.data, self.numbers("train")
         if not len(examples.texts):
             raise UserError(f"{data.train}: there is nothing to learn from: no texts")
         return BucketBatches(
@@ -174,11 +179,14 @@ class Classification(Labelling):
                     f"{', '.join(self.labels)}"
                 )
             return torch.tensor([chosen[label] for label in self.labels])
-        counts = self._training.classes.bincount(minlength=len(self.labels))
+        counts = self.numbers("train").classes.bincount(minlength=len(self.labels))
         return counts.sum() / (len(self.labels) * counts.clamp_min(1)).float()
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
-        """Cross-entropy; weights and smoothing are for training alone."""
+        """Cross-entropy; weights and smoothing are for training alone.
+
+        When measuring, it is also counted how often each class was there, was said, and was right.
+        """
         logits, beside = said_of(model, batch)
         classes = batch["classes"]
         weights = self.weights if model.training else None
@@ -190,18 +198,28 @@ class Classification(Labelling):
             reduction="sum",
             label_smoothing=self.data.smoothing if model.training else 0.0,
         )
-        right = (logits.argmax(1) == classes).sum()
-        items = int((classes != IGNORE).sum())
-        return Loss(total=total + beside, items=items, counts={"accuracy": float(right)})
+        real = classes != IGNORE
+        said = logits.argmax(1)
+        counts = {"accuracy": float((said == classes).sum())}
+        if not model.training:
+            counts |= as_counts(self.rates(said[real], classes[real]))
+        return Loss(total=total + beside, items=int(real.sum()), counts=counts)
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """The mean loss per text, and the share that was right."""
-        return {"loss": totals["loss"], "accuracy": totals["accuracy"]}
+        """The mean loss per text and the share that was right; when measuring, F1 over classes,
+        each counting alike, and over texts."""
+        figures = {"loss": totals["loss"], "accuracy": totals["accuracy"]}
+        rates = rates_in(totals, self.labels).values()
+        if not any(each.there for each in rates):
+            return figures
+        return {**figures, "macro_f1": macro(rates), "micro_f1": sum(rates, Rates(0, 0, 0)).f1}
 
-    def score(self, model: nn.Module, split: Split) -> dict[str, float]:
-        """F1 over classes, each counting alike, and over texts."""
-        counted = self.confusion(model, split)
-        return {"macro_f1": counted.macro_f1, "micro_f1": counted.micro_f1}
+    def rates(self, said: Int[Tensor, "N"], classes: Int[Tensor, "N"]) -> dict[str, Rates]:
+        """Each class that is there or was said: how often, and how often rightly."""
+        held = (classes[said == classes], said, classes)
+        counts = [each.bincount(minlength=len(self.labels)).tolist() for each in held]
+        every = zip(self.labels, *counts, strict=True)
+        return {label: Rates(*each) for label, *each in every if any(each)}
 
     def confusion(self, model: nn.Module, split: Split) -> Confusion:
         """How often each class of a split was taken for which."""
@@ -221,8 +239,17 @@ class Classification(Labelling):
         return numbered((pieces(each, self.data) for each in texts), self.reading)
 
     def inputs(self, path: str) -> list[tuple[str, ...]]:
-        """The texts of a file: in the fields of the recipe if it has any, else one a line."""
+        """The texts of a file: in the fields of the recipe if it has any, else one a line.
+
+        Where training took whole files, or lines as sentences, a file is one text, and a folder is
+        all the files in it.
+        """
         form = labelled_form(path)
+        own = self.data.form or labelled_form(str(self.folder / self.data.train))
+        if form == "folder" and own == "folder":
+            return [text for file in files_in(path) for text in self.inputs(file)]
+        if form == "line" and (own == "folder" or self.data.sentences == "lines"):
+            return [("\n".join(text for _, (text,) in lines(path)),)]
         if form in FIELDED and not self.data.text:
             raise UserError(
                 f"{path}: the recipe of this run names no fields, so its texts are lines; give a "

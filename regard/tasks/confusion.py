@@ -11,7 +11,7 @@ macro     0.7500  0.7500  0.6667      3
 micro     0.6667  0.6667  0.6667      3
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from regard.core.errors import UserError
@@ -21,10 +21,10 @@ from regard.core.errors import UserError
 class Rates:
     """Precision and recall of something that was looked for."""
 
-    right: int
+    right: int | float
     """Found, and there."""
-    found: int
-    there: int
+    found: int | float
+    there: int | float
 
     @property
     def precision(self) -> float:
@@ -48,6 +48,33 @@ class Rates:
     def row(self) -> list[float]:
         """Precision, recall and F1."""
         return [self.precision, self.recall, self.f1]
+
+
+def as_counts(rates: Mapping[str, Rates]) -> dict[str, float]:
+    """Rates as counts with names, which batches add up; `rates_in` has them back.
+
+    >>> as_counts({"cat": Rates(1, 2, 3)})
+    {'right cat': 1.0, 'found cat': 2.0, 'there cat': 3.0}
+    """
+    return {
+        f"{what} {name}": float(getattr(each, what))
+        for name, each in rates.items()
+        for what in ("right", "found", "there")
+    }
+
+
+def rates_in(totals: Mapping[str, float], names: Iterable[str]) -> dict[str, Rates]:
+    """The rates of these names; of one that was never there nor found, all are 0."""
+    return {
+        name: Rates(*(totals.get(f"{what} {name}", 0.0) for what in ("right", "found", "there")))
+        for name in names
+    }
+
+
+def macro(rates: Iterable[Rates]) -> float:
+    """The mean of several F1, each counting alike."""
+    held = [each.f1 for each in rates]
+    return sum(held) / len(held) if held else 0.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +116,7 @@ class Confusion:
     @property
     def macro_f1(self) -> float:
         """The mean of the classes' F1, each class counting alike; 0 for one never found."""
-        return sum(each.f1 for each in self.classes.values()) / len(self.labels)
+        return macro(self.classes.values())
 
     @property
     def micro_f1(self) -> float:
@@ -99,13 +126,19 @@ class Confusion:
     def table(self) -> str:
         """A row for each class, and the means."""
         rows = {label: (*each.row(), each.there) for label, each in self.classes.items()}
-        mean = [sum(row[place] for row in rows.values()) / len(rows) for place in range(3)]
         total = sum(self.classes.values(), Rates(0, 0, 0))
-        rows = {**rows, "macro": (*mean, self.texts), "micro": (*total.row(), self.texts)}
+        mean = (*means(self.classes.values()), self.texts)
+        rows = {**rows, "macro": mean, "micro": (*total.row(), self.texts)}
         return lines_of(rows, "texts")
 
 
-def lines_of(rows: dict[str, tuple[float | int, ...]], counted: str) -> str:
+def means(rates: Iterable[Rates]) -> list[float]:
+    """The mean precision, recall and F1 of several."""
+    columns = zip(*(each.row() for each in rates), strict=True)
+    return [sum(column) / len(column) for column in columns]
+
+
+def lines_of(rows: dict[str, tuple[int | float, ...]], counted: str) -> str:
     """A table of precision, recall and F1 in plain letters."""
     wide = max(map(len, rows))
     head = f"{'':{wide}}  precision  recall      f1  {counted}"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from regard.core.errors import UserError
 from regard.data.conll import to_chunks
-from regard.tasks.confusion import Rates, lines_of
+from regard.tasks.confusion import Rates, lines_of, means
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ class Counted:
         return self.words_right / self.words if self.words else 0.0
 
     def table(self) -> str:
-        """A row for each kind, and all together."""
-        rows = {**self.kinds, "overall": self.total}
-        return lines_of({name: (*each.row(), each.there) for name, each in rows.items()}, "chunks")
+        """A row for each kind, their means, and all together."""
+        rows: dict[str, tuple[int | float, ...]] = {
+            name: (*each.row(), each.there) for name, each in self.kinds.items()
+        }
+        total = self.total
+        if self.kinds:
+            rows["macro"] = (*means(self.kinds.values()), total.there)
+        return lines_of({**rows, "overall": (*total.row(), total.there)}, "chunks")

@@ -150,8 +150,8 @@ def _kept(data_json: str, folder: Path, seen: tuple[int, ...]) -> tuple[Example,
     return tuple(read(data, folder, data.train))
 
 
-def _everything(data: Examples, folder: Path) -> tuple[Example, ...]:
-    """All training examples; they are asked for several times."""
+def all_examples(data: Examples, folder: Path) -> tuple[Example, ...]:
+    """All that the training file holds, also what is kept apart; it is asked for several times."""
     path = found(folder, data.train, data.origin)
     if path.is_dir():
         return tuple(read(data, folder, data.train))
@@ -160,7 +160,7 @@ def _everything(data: Examples, folder: Path) -> tuple[Example, ...]:
 
 def _divided(data: Examples, folder: Path) -> tuple[list[Example], list[Example]]:
     """The examples to learn from, and those kept apart for validation."""
-    every = _everything(data, folder)
+    every = all_examples(data, folder)
     keep, rest = divided(len(every), data.validation, data.limit, data.seed)
     return [every[each] for each in rest], [every[each] for each in keep]
 

@@ -106,6 +106,11 @@ class LanguageModelling(Tokenised):
         """The tokens after which nothing more is written."""
         return frozenset({self.tokeniser.eos} if self.data.stop_at_end else ())
 
+    @property
+    def lowercases(self) -> bool:
+        """As its recipe has it."""
+        return self.data.lowercase
+
     def batches(self) -> ContinuousBatches | WindowBatches:
         """The training batches."""
         ids, data = self.corpus("train").ids, self.data

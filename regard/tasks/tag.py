@@ -6,8 +6,7 @@ probabilities. Where tags write chunks, F1 over chunks is conlleval's (entities.
 """
 
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,11 +22,22 @@ from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches
 from regard.data import load as load_tokeniser
-from regard.data.conll import OUTSIDE, Tagged, checked, converted, every_tag, sentences, to_chunks
+from regard.data.conll import (
+    COLUMNS,
+    OUTSIDE,
+    Tagged,
+    checked,
+    converted,
+    every_tag,
+    parts,
+    sentences,
+    to_chunks,
+)
 from regard.data.numbered import NumberedTexts, Reading, in_pieces, numbered
 from regard.data.parallel import Sentences
 from regard.data.pipeline import words as words_in
 from regard.data.text import lines
+from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
 from regard.tasks.entities import Counted
 from regard.tasks.examples import divided
 from regard.tasks.reading import batches_over, learnt
@@ -119,17 +129,14 @@ class Tagging(Labelling):
             tokeniser = load_tokeniser(saved / TOKENISER)
             if (saved / LABELS).exists():
                 return cls(data, folder, tokeniser, read_labels(saved / LABELS))
-        known: set[str] = set()
 
         def texts() -> Iterator[str]:
             for sentence in sentences_of(data, folder, "train"):
-                known.update(sentence.tags)
                 yield " ".join(looked_up(sentence.words, data))
 
         if saved is None:
             tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
-        else:
-            deque(texts(), maxlen=0)  # for the tags
+        known = {tag for sentence in read(data, folder, data.train) for tag in sentence.tags}
         tags = known if data.scheme == "none" else every_tag(known, data.learn)
         return cls(data, folder, tokeniser, tuple(sorted(tags, key=lambda t: (t != OUTSIDE, t))))
 
@@ -144,7 +151,12 @@ class Tagging(Labelling):
         if not self.data.letters and self.source is None:
             return looked
         # Letters and the source's words are those of the text, not of the table.
-        written = Reading(self.tokeniser, letters=self.data.letters, source=self.source)
+        written = Reading(
+            self.tokeniser,
+            letters=self.data.letters,
+            source=self.source,
+            source_lowercase=self.source_lowercase,
+        )
         spelled = numbered(([list(each)] for each in texts), written)
         return replace(spelled, tokens=looked.tokens)
 
@@ -160,10 +172,11 @@ class Tagging(Labelling):
         """The number of a tag, if training had it."""
         tag = sentence.tags[place]
         if tag not in self._places:
-            near = nearest(tag, self.labels)
+            what, name = ("tag", tag) if self.data.scheme == "none" else ("kind", parts(tag)[1])
+            near = nearest(name, self.kinds)
             hint = f"; did you mean {near!r}?" if near else ""
             raise UserError(
-                f"{sentence.where(place)}: the tag {tag!r} of {sentence.words[place]!r} is not "
+                f"{sentence.where(place)}: the {what} {name!r} of {sentence.words[place]!r} is not "
                 f"among those of the training data{hint}"
             )
         return self._places[tag]
@@ -204,13 +217,7 @@ class Tagging(Labelling):
             return Loss(total=total, items=words)
         best = self.named(said.best(), counts_of)
         counted = self.counted(self.named(batch["tags"], counts_of), best)
-        rates = counted.total
-        counts = {
-            "right": float(rates.right),
-            "found": float(rates.found),
-            "there": float(rates.there),
-            "accuracy": float(counted.words_right),
-        }
+        counts = {"accuracy": float(counted.words_right), **as_counts(counted.kinds)}
         return Loss(total=total, items=words, counts=counts)
 
     def counted(self, true: Sequence[Sequence[str]], said: Sequence[Sequence[str]]) -> Counted:
@@ -227,23 +234,41 @@ class Tagging(Labelling):
         return [[self.labels[tag] for tag in row[:length]] for row, length in rows]
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """The mean loss per word, the share of right tags, and F1 over chunks in per cent."""
+        """The mean loss per word, the share of right tags, and F1 over chunks in per cent: of all
+        together, and of the kinds, each counting alike."""
         figures = {"loss": totals["loss"], "accuracy": totals["accuracy"]}
+        rates = rates_in(totals, self.kinds).values()
         if self.data.scheme == "none":
-            return figures
-        right, found, there = (totals[name] for name in ("right", "found", "there"))
+            return {**figures, "macro_f1": 100 * macro(rates)}
+        total = sum(rates, Rates(0, 0, 0))
         return {
             **figures,
-            "precision": 100 * right / found if found else 0.0,
-            "recall": 100 * right / there if there else 0.0,
-            "f1": 200 * right / (found + there) if found + there else 0.0,
+            "precision": 100 * total.precision,
+            "recall": 100 * total.recall,
+            "f1": 100 * total.f1,
+            "macro_f1": 100 * macro(rates),
         }
 
-    def report(self, model: nn.Module, split: Split) -> Counted:
-        """Chunks of each kind, found and missed."""
+    @property
+    def kinds(self) -> list[str]:
+        """What chunks there are; where tags are no chunks, the tags."""
+        if self.data.scheme == "none":
+            return list(self.labels)
+        return sorted({parts(tag)[1] for tag in self.labels if tag != OUTSIDE})
+
+    def report(self, model: nn.Module, split: Split) -> tuple[Counted, Confusion]:
+        """Chunks of each kind, found and missed; and which kind words were taken for."""
         held = list(sentences_of(self.data, self.folder, split))
         said = [row for row, _ in self.tags_of(model, [each.words for each in held])]
-        return self.counted([each.tags for each in held], said)
+        names = self.kinds if self.data.scheme == "none" else [OUTSIDE, *self.kinds]
+        places = {name: place for place, name in enumerate(names)}
+
+        def kinds_of(rows: Iterable[Sequence[str]]) -> list[int]:
+            tags = (tag for row in rows for tag in row)
+            return [places[tag if tag in places else parts(tag)[1]] for tag in tags]
+
+        true = [each.tags for each in held]
+        return self.counted(true, said), Confusion.of(names, kinds_of(true), kinds_of(said))
 
     def tags_of(
         self, model: nn.Module, texts: Sequence[Sequence[str]]
@@ -264,7 +289,11 @@ class Tagging(Labelling):
         return found
 
     def inputs(self, path: str) -> list[tuple[str, ...]]:
-        """The sentences of a file: one a line, words apart by blanks."""
+        """The sentences of a file: in columns as the recipe has them if its name ends in .conll,
+        .iob or the like; else one a line, words apart by blanks."""
+        if path.removesuffix(".gz").endswith(COLUMNS):
+            found = sentences(path, self.data.word, self.data.word)
+            return [(" ".join(each.words),) for each in found]
         return [(record.text,) for record in lines(path)]
 
     def parted(self, line: str, where: str) -> tuple[str, ...]:

@@ -94,6 +94,11 @@ class OpenTask(ABC):
         """The vocabulary that its models read; None where there is no single one."""
         return None
 
+    @property
+    def lowercases(self) -> bool:
+        """Are its texts read in lower case?"""
+        return False
+
     def begun_with(self, source: "OpenTask") -> "OpenTask":
         """The task for a model that begins with another run; its batches may hold more."""
         return self

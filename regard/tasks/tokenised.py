@@ -84,6 +84,8 @@ class Labelling(Tokenised):
     """By name, in the order of the scores."""
     source: Tokeniser | None = None
     """The vocabulary of the run that the model begins with."""
+    source_lowercase: bool = False
+    """Does that run know words in lower case alone?"""
 
     def save(self, folder: Path) -> None:
         """Leave the tokeniser and the labels."""
@@ -99,7 +101,9 @@ class Labelling(Tokenised):
         """Batches hold the words in the vocabulary of the source too, if it is another."""
         other = source.reads
         same = other is None or other.digest == self.tokeniser.digest
-        return self if same else replace(self, source=other)
+        if same:
+            return self
+        return replace(self, source=other, source_lowercase=source.lowercases)
 
     def initialise(self, model: nn.Module) -> list[str]:
         """Word vectors, if the recipe names some."""

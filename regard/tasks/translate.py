@@ -114,6 +114,11 @@ class Translation(OpenTask):
         """The tokens of its sources."""
         return self.numbering.source
 
+    @property
+    def lowercases(self) -> bool:
+        """As its recipe has it."""
+        return self.data.lowercase
+
     @cached_property
     def _training(self) -> tuple[EncodedPairs, Kept]:
         pairs = self.texts("train")

@@ -1,7 +1,7 @@
 """A place to run commands in, and a way to run them."""
 
 import sys
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -28,9 +28,10 @@ def regard(
 ) -> Regard:
     """Run a command in this process: `regard("train", "small.toml")`."""
 
-    def run(*words: str, text: str = "") -> Done:
+    def run(*words: str, text: str | bytes = "") -> Done:
         monkeypatch.setattr(sys, "argv", ["regard", *words])
-        monkeypatch.setattr(sys, "stdin", StringIO(text))
+        given = text.encode() if isinstance(text, str) else text
+        monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given), encoding="utf-8"))
         with pytest.raises(SystemExit) as left:
             main()
         out, err = capsys.readouterr()

@@ -43,6 +43,10 @@ def test_a_classifier_answers_stdin_and_files(classifier: str, place: Path, rega
     assert [each["label"] for each in told] == ["pos", "neg"]
     assert set(told[0]["probabilities"]) == {"neg", "pos"}
     assert sum(told[0]["probabilities"].values()) == pytest.approx(1.0, abs=1e-5)
+    latin = regard("predict", classifier, text=b"fine\ncaf\xe9\n")
+    assert (latin.returncode, "stdin:2: byte 4" in latin.stderr) == (2, True)
+    assert len(regard("predict", classifier, text="fine\rdull\n").stdout.splitlines()) == 1
+    assert regard("predict", classifier, text="").stdout == ""
     (place / "new.csv").write_text('id,text\n7,"fine,\nreally"\n8,dull\n')
     (place / "new.txt").write_text("dull film\n")
     read = regard("predict", classifier, "new.csv", "new.txt")
@@ -84,9 +88,13 @@ def test_a_tagger_answers_in_columns_or_json(place: Path, regard: Regard) -> Non
     assert told["chunks"] == [{"kind": "LOC", "first": 1, "last": 2, "text": "New York"}]
     assert len(told["probabilities"]) == 3
     table = regard("report", "runs/tagger").stdout.splitlines()
-    assert [line.split()[0] for line in table] == ["precision", "LOC", "PER", "overall"]
-    refused = regard("report", "runs/tagger", "-o", "x.png")
-    assert (refused.returncode, "not for tagging" in refused.stderr) == (2, True)
+    assert [line.split()[0] for line in table] == ["precision", "LOC", "PER", "macro", "overall"]
+    drawn = regard("report", "runs/tagger", "-o", "x.png")
+    assert "x.png: " in drawn.stdout
+    assert (place / "x.png").read_bytes().startswith(b"\x89PNG")
+    (place / "new.conll").write_text("John x\nSmith x\n\nParis x\n")
+    columns = regard("predict", "runs/tagger", "new.conll").stdout
+    assert columns == "John\tB-PER\nSmith\tE-PER\n\nParis\tS-LOC\n\n"
     unseen = regard("look", "runs/tagger", "John sleeps")
     assert (unseen.returncode, "has no attention" in unseen.stderr) == (2, True)
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,9 @@ def test_what_a_document_looks_like_to_people(place: Path) -> None:
     assert sentences.queries[0].split()[0] in ("good", "bad")
     assert words.weights.sum(2)[0].tolist() == pytest.approx([1.0, 1.0])
     assert words.kind == sentences.kind == "pool"
+    words, sentences = run.look("It was great!")
+    assert words.keys == ("It", "was", "great", "!")
+    assert words.queries == sentences.keys == ("It was great !",)
 
 
 def test_pairs_are_read_from_their_columns(place: Path) -> None:
@@ -163,6 +167,63 @@ def test_word_vectors_begin_the_table(place: Path) -> None:
     table = run.model.state_dict()["words.table.weight"]
     assert table[number].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
     assert run.task.initialise(run.model) == ["vectors: v.txt has 1 of 15 words"]
+
+
+def test_a_class_that_only_the_kept_share_has_is_known(place: Path) -> None:
+    with (place / "train.txt").open("a") as file:
+        file.write("rare once\n")
+    for seed in range(4):
+        task = opened(place, validation=0.5, seed=seed)
+        assert task.labels == ("bad", "good", "rare")
+        task.evaluation("validation")
+
+
+def test_figures_over_batches_are_those_of_the_confusion(place: Path) -> None:
+    run = create(parsed(RECIPE, "tiny", ["data.evaluate_batch=7"]), place / "run", place, "cpu")
+    assert isinstance(run.task, Classification)
+    figures, counted = run.evaluate("test"), run.task.confusion(run.model, "test")
+    assert figures["macro_f1"] == pytest.approx(counted.macro_f1)
+    assert figures["micro_f1"] == pytest.approx(counted.accuracy) == figures["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("data.test=none.txt", "no such file"),
+        ("data.vectors=none.txt", "no such file"),
+        ("train.watch=foo", "unknown metric 'foo'"),
+    ],
+)
+def test_what_would_fail_later_fails_before_there_is_a_run(
+    change: str, said: str, place: Path
+) -> None:
+    with pytest.raises(UserError, match=said):
+        trained(place, change)
+    assert not (place / "run").exists()
+    trained(place, "train.watch=macro_f1", "train.better=higher", "train.epochs=1")
+
+
+def test_the_words_of_a_source_in_lower_case_are_looked_up_so(place: Path) -> None:
+    known = opened(place)
+    lower = replace(known, source=known.tokeniser, source_lowercase=True)
+    for task, capital in (
+        (lower, 0),
+        (replace(lower, source_lowercase=False), known.tokeniser.unk),
+    ):
+        batch = task.numbers_of([("The FILM was",)]).gather(torch.tensor([0]))
+        first = batch["source_tokens"][0, 0].item()
+        assert first == (capital or known.tokeniser.encode("the")[0])
+
+
+def test_where_files_were_texts_a_file_is_a_text(place: Path) -> None:
+    for label, text in (("good", "so\ngood"), ("bad", "so\nbad")):
+        (place / "films" / label).mkdir(parents=True)
+        (place / "films" / label / "1.txt").write_text(text + "\n")
+    task = opened(place, train="films", validation="films")
+    assert task.inputs(str(place / "films" / "bad" / "1.txt")) == [("so\nbad",)]
+    assert task.inputs(str(place / "films")) == [("so\nbad",), ("so\ngood",)]
+    by_line = opened(place, sentences="lines")
+    assert by_line.inputs(str(place / "films" / "bad" / "1.txt")) == [("so\nbad",)]
 
 
 def test_empty_texts_are_not_learnt_from_and_are_said(

@@ -76,7 +76,9 @@ def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> N
     assert isinstance(likely, list)
     assert all(0.3 < each <= 1.0 for each in likely)
     assert isinstance(again.task, Tagging)
-    counted = again.task.report(again.model, "test")
+    counted, words = again.task.report(again.model, "test")
+    assert words.labels == ("O", "LOC", "PER")
+    assert words.accuracy == 1.0
     assert counted.total.f1 == pytest.approx(1.0)
     assert set(counted.kinds) == {"LOC", "PER"}
 
@@ -84,10 +86,14 @@ def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> N
 def test_f1_over_batches_is_that_over_all_sentences(place: Path) -> None:
     run = create(parsed(RECIPE, "tiny", ["data.evaluate_batch=5"]), place / "run", place, "cpu")
     assert isinstance(run.task, Tagging)
-    figures, counted = run.evaluate("test"), run.task.report(run.model, "test")
+    figures, (counted, words) = run.evaluate("test"), run.task.report(run.model, "test")
     assert figures["f1"] == pytest.approx(100 * counted.total.f1)
     assert figures["precision"] == pytest.approx(100 * counted.total.precision)
     assert figures["accuracy"] == pytest.approx(counted.accuracy)
+    mean = sum(each.f1 for each in counted.kinds.values()) / len(counted.kinds)
+    assert figures["macro_f1"] == pytest.approx(100 * mean)
+    assert f"{mean:.4f}" in counted.table()
+    assert words.texts == counted.words
 
 
 def test_tags_are_learnt_in_the_scheme_that_was_asked_for(place: Path) -> None:
@@ -101,8 +107,9 @@ def test_parts_of_speech_are_no_chunks(place: Path) -> None:
     task = opened(place, scheme="none")
     assert task.labels[0] == "O"
     assert "B-PER" in task.labels
-    figures = task.metrics({"loss": 1.0, "accuracy": 0.5, "right": 1, "found": 1, "there": 1})
-    assert figures == {"loss": 1.0, "accuracy": 0.5}
+    half = {f"{what} O": 0.5 for what in ("right", "found", "there")}
+    figures = task.metrics({"loss": 1.0, "accuracy": 0.5, **half})
+    assert figures == {"loss": 1.0, "accuracy": 0.5, "macro_f1": 100 / len(task.labels)}
     assert isinstance(task.counted([["NN"]], [["NN"]]), Counted)
 
 
@@ -120,6 +127,13 @@ def test_a_share_of_the_sentences_is_kept_for_validation(place: Path) -> None:
     assert [len(task.numbers(split).texts) for split in ("train", "validation")] == [36, 12]
     waste = task.batches().waste(0)
     assert 0 <= waste < 1
+
+
+def test_a_kind_that_only_the_kept_share_has_is_known(place: Path) -> None:
+    for seed in range(4):
+        with (place / "train.txt").open("a") as file:
+            file.write("\nRome B-RARE\n")
+        assert "RARE" in opened(place, validation=0.5, seed=seed).kinds
 
 
 def test_a_limit_leaves_sentences_out_of_training_only(place: Path) -> None:
@@ -146,7 +160,7 @@ def test_rows_that_are_not_there_add_nothing_to_the_loss(place: Path) -> None:
 BROKEN = {
     "ragged lines": ("a O\nb x O\n", r"other\.txt:2: 3 columns where line 1 has 2"),
     "an I without its B": ("John O\nSmith I-PER\n", r"other\.txt:2: 'I-PER' .* no B-PER"),
-    "a tag unseen in training": ("John B-ORG\n", r"other\.txt:1: the tag 'S-ORG' of 'John' is not"),
+    "a tag unseen in training": ("John B-ORG\n", r"other\.txt:1: the kind 'ORG' of 'John' is not"),
 }
 
 
