@@ -7,6 +7,8 @@ document is their weighted mean in the same way (eq. 8 to 10); a linear layer sa
 All sentences of a document ask their words in one attention, each only its own: the weights of the
 first level are `[B,1,sentences,words]`. A sentence without words weighs nothing in the second.
 
+Departure: words may be read by their letters or by a trained run, beside their vectors.
+
 >>> model = HAN(HAN.Config(width=8, hidden=6), vocabulary=10, classes=2)
 >>> tokens, parts = torch.tensor([[4, 5, 6]]), torch.tensor([[0, 0, 1]])
 >>> model({"tokens": tokens, "lengths": torch.tensor([3]), "parts": parts}).shape
@@ -21,24 +23,22 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import padding, segment
-from regard.core.config import Config
 from regard.core.protocols import Batch
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.dropout import Dropout
 from regard.layers.pool import AttentionPool
 from regard.layers.sentences import SentenceCut
-from regard.layers.words import Words
+from regard.layers.words import Words, WordsConfig
 
 
 class HAN(nn.Module):
     """Reads a document as sentences of words."""
 
-    class Config(Config):
+    class Config(WordsConfig):
         """What a recipe may choose."""
 
-        cell: Literal["elman", "gru", "lstm"] = "gru"
         width: PositiveInt = 200
-        """Of the vector of a word."""
+        cell: Literal["elman", "gru", "lstm"] = "gru"
         hidden: PositiveInt = 50
         """Of each direction, on both levels."""
         attention: PositiveInt = 100
@@ -47,14 +47,14 @@ class HAN(nn.Module):
         """How much a word or a sentence says; even takes all alike."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """On words, on sentences and on the document."""
-        spread: float = Field(0.1, gt=0)
-        """The table of words starts uniform between minus this and this."""
 
-    def __init__(self, config: Config, vocabulary: int, classes: int) -> None:
+    def __init__(
+        self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.config = config
-        self.words = Words(vocabulary, config.width, dropout=config.dropout, spread=config.spread)
-        self.word_encoder = Bidirectional(config.cell, config.width, config.hidden)
+        self.words = Words.of(config, vocabulary, source, config.dropout)
+        self.word_encoder = Bidirectional(config.cell, self.words.width, config.hidden)
         width = self.word_encoder.width
         self.word_pool = AttentionPool(config.score, width, hidden=config.attention)
         self.sentence_encoder = Bidirectional(config.cell, width, config.hidden)

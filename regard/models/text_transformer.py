@@ -2,7 +2,8 @@
 
 Words and their positions go through layers of self-attention, whose states are pooled: by a learned
 query (layers/pool.py) or, with `pool = "even"`, by their mean. The parts of a pair are told apart
-by a vector for each (Devlin et al. 2019), if `pairs` is set.
+by a vector for each (Devlin et al. 2019), if `pairs` is set. What letters or a trained run say of
+words is put together with their vectors by a linear layer.
 
 >>> model = TextTransformer(TextTransformer.Config(width=8, heads=2), vocabulary=10, classes=3)
 >>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).shape
@@ -17,7 +18,6 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.attention import padding
-from regard.core.config import Config
 from regard.core.errors import divides
 from regard.core.protocols import Batch
 from regard.layers.block import EncoderBlock
@@ -25,16 +25,17 @@ from regard.layers.dropout import Dropout
 from regard.layers.embedding import SegmentEmbedding
 from regard.layers.pool import AttentionPool
 from regard.layers.position import POSITIONS
-from regard.layers.words import Words
+from regard.layers.words import Words, WordsConfig
 
 
 class TextTransformer(nn.Module):
     """Every word looks at all others, layer by layer."""
 
-    class Config(Config):
+    class Config(WordsConfig):
         """What a recipe may choose."""
 
         width: PositiveInt = 128
+        """Of the vector of a word, and of every layer."""
         heads: PositiveInt = 4
         layers: PositiveInt = 2
         hidden: PositiveInt = 256
@@ -47,19 +48,21 @@ class TextTransformer(nn.Module):
         pairs: bool = False
         """Tell the parts of a pair apart."""
         dropout: float = Field(0.1, ge=0, lt=1)
-        spread: float = Field(0.1, gt=0)
-        """The table of words starts uniform between minus this and this."""
 
         @model_validator(mode="after")
         def _agree(self) -> "TextTransformer.Config":
             divides("width", self.width, "heads", self.heads)
             return self
 
-    def __init__(self, config: Config, vocabulary: int, classes: int) -> None:
+    def __init__(
+        self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         width = config.width
-        self.words = Words(vocabulary, width, spread=config.spread)
+        self.words = Words.of(config, vocabulary, source, 0.0)
+        told = self.words.width
+        self.together = nn.Linear(told, width) if told > width else nn.Identity()
         self.position = POSITIONS[config.position](width, config.context)
         self.segment = SegmentEmbedding(2, width) if config.pairs else None
         self.drop = Dropout(config.dropout)
@@ -74,7 +77,7 @@ class TextTransformer(nn.Module):
     def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
         """How well each class fits each text."""
         mask = padding(batch["lengths"])
-        x = self.position(self.words(batch))  # [B,T,D]
+        x = self.position(self.together(self.words(batch)))  # [B,T,D]
         if self.segment is not None:
             x = self.segment(x, batch["parts"].clamp(0, 1))
         x = self.drop(x)

@@ -103,6 +103,8 @@ def files(place: Path) -> None:
         "cove": f'{LABELS}kind = "attention_pool"\nsource = "runs/pairs"\nwidth = 5\nhidden = 4\n',
         "both": BOTH,
         "elmo": TAGS,
+        "han": f'{LABELS}kind = "han"\nsource = "runs/both"\nwidth = 5\nhidden = 4\n',
+        "looking": f'{LABELS}kind = "text_transformer"\nsource = "runs/both"\nwidth = 4\n',
         "taglm": f'{TAGS}source_at = "between"\nmix = "top"\n',
     }
     for name, text in recipes.items():
@@ -126,7 +128,7 @@ def test_pre_train_fine_tune_and_classify_are_three_recipes_in_a_row(regard: Reg
     assert tuned == f"from runs/lm: bias (1 tensor), {cells}, embed (1 tensor)"
     assert classified.startswith("from runs/tuned: ")
     assert all(part in classified for part in ("embed (1 tensor)", "cells.1 (3 tensors)"))
-    assert "new here: top.0 (2 tensors), top.2" in classified
+    assert "new here: top.0 (5 tensors), top.2" in classified
     assert scratch.startswith("from runs/tuned: nothing; left out: bias (1 tensor), cells.0")
     done = regard("eval", "runs/ulmfit")
     assert done.returncode == 0, done.stderr
@@ -150,3 +152,11 @@ def test_a_tagger_takes_a_language_model_that_reads_letters_both_ways(regard: Re
     assert "words.source.mix" in elmo.partition("new here: ")[2]
     assert "mix" not in taglm
     assert "ahead.0.read (2 tensors)" in taglm
+
+
+def test_classifiers_of_documents_and_of_self_attention_take_it_too(regard: Regard) -> None:
+    _, *told = trained(regard, "both", "han", "looking")
+    for said in told:
+        assert said.startswith("from runs/both: ")
+        assert "words.source.mix" in said.partition("new here: ")[2]
+    assert "together (2 tensors)" in told[1]
