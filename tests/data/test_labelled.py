@@ -191,3 +191,9 @@ def test_a_label_ends_at_any_blank(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("__label__a\tgood film\nb  bad\nc\n")
     read = [(each.label, each.texts) for each in LabelledText(path=f"{tmp_path}/a.txt").examples()]
     assert read == [("a", ("good film",)), ("b", ("bad",)), ("c", ("",))]
+
+
+def test_an_empty_file_of_a_class_is_an_empty_text(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "1.txt").touch()
+    assert [each.texts for each in LabelledText(path=str(tmp_path)).examples()] == [("",)]
