@@ -26,7 +26,7 @@ from regard.models import MODELS
 from regard.pretrained import leave
 from regard.run import Run
 from regard.tasks.task import Split
-from regard.train.evaluate import device_of, evaluate, on_device
+from regard.train.evaluate import begins_anew, device_of, evaluate, on_device
 
 FEW = 8
 """Batches that are looked at unless the caller says otherwise."""
@@ -57,6 +57,10 @@ class First:
     def batch(self, epoch: int, index: int) -> Batch:
         """One of them."""
         return self.every.batch(epoch, index)
+
+    def starts(self, index: int) -> bool:
+        """Does it begin anew?"""
+        return begins_anew(self.every, index)
 
 
 class Gates:

@@ -54,6 +54,15 @@ class Batches(Protocol):
         ...
 
 
+@runtime_checkable
+class Starts(Protocol):
+    """Batches that say which of them begin anew; those without this follow one another."""
+
+    def starts(self, index: int) -> bool:
+        """Does a batch begin anew, so that nothing is carried into it?"""
+        ...
+
+
 State = TypeVar("State", bound="Selectable")
 
 

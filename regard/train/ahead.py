@@ -15,6 +15,7 @@ True
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from regard.core.protocols import Batch, Batches
+from regard.train.evaluate import begins_anew
 
 
 class Ahead:
@@ -37,6 +38,10 @@ class Ahead:
         after = (epoch, index + 1) if index + 1 < len(self) else (epoch + 1, 0)
         self._next = (after, self._begun(*after))
         return made
+
+    def starts(self, index: int) -> bool:
+        """Does a batch begin anew?"""
+        return begins_anew(self._batches, index)
 
     def _begun(self, epoch: int, index: int) -> "Future[Batch]":
         return self._worker.submit(self._batches.batch, epoch, index)

@@ -8,18 +8,21 @@ from torch import nn
 from regard.core.device import computing_in
 from regard.core.errors import UserError
 from regard.core.mode import evaluating
-from regard.core.protocols import Batch, Batches, Carry, Task
+from regard.core.protocols import Batch, Batches, Carry, Starts, Task
 from regard.train.sums import Sums, sums_of
 
 
 def evaluate(model: nn.Module, task: Task, batches: Batches, *, precision: str = "float32") -> Sums:
     """The sums of a task over every batch, with what one batch hands on given to the next.
 
+    A batch that begins anew is given nothing.
+
     `evaluate(...).metrics()` has the loss per item and the perplexity over all of them.
     """
     sums, carry, device = Sums(), None, device_of(model)
     with evaluating(model), torch.no_grad():
         for index in range(len(batches)):
+            carry = None if begins_anew(batches, index) else carry
             with computing_in(precision, device):
                 loss = task.loss(model, on_device(batches.batch(0, index), device), carry)
             sums, carry = sums + sums_of(loss), detached(loss.carry)
@@ -40,6 +43,11 @@ class First:
     def batch(self, epoch: int, index: int) -> Batch:
         """That one."""
         return self.every.batch(epoch, index)
+
+
+def begins_anew(batches: Batches, index: int) -> bool:
+    """May nothing be carried into a batch? So it is in the first, and in any that says so."""
+    return index == 0 or (isinstance(batches, Starts) and batches.starts(index))
 
 
 def device_of(model: nn.Module) -> torch.device:

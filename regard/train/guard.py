@@ -4,7 +4,7 @@ The loop looks at two numbers an update, the loss and the norm of the gradient. 
 them is not finite is the update taken again, from the same random state, to find out why.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +28,8 @@ class Update:
     number: int
     batches: Mapping[str, Callable[[], Batch]]
     """Each batch by what to call it."""
+    anew: Collection[str]
+    """Those into which nothing is carried."""
     carry: Carry | None
     random: Mapping[str, Tensor]
     """The random states it began with."""
@@ -46,7 +48,7 @@ def blame(model: nn.Module, task: Task, update: Update) -> UserError:
     device, carry = device_of(model), update.carry
     set_random_states(update.random, device)
     for name, batch in update.batches.items():
-        rows = batch()
+        rows, carry = batch(), None if name in update.anew else carry
         found = first_not_finite(rows, carry or {})
         wrong = f"the input {found}" if found else None
         with computing_in(update.precision, device):

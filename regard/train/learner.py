@@ -8,7 +8,7 @@ from time import monotonic
 from regard.core.device import computing_in
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Task
-from regard.train.evaluate import detached, on_device
+from regard.train.evaluate import begins_anew, detached, on_device
 from regard.train.guard import Update, blame
 from regard.train.interrupt import Stop
 from regard.train.optimise import scale_gradients
@@ -48,8 +48,9 @@ class Learner:
             asked = monotonic()
             batch = self._batch(at.epoch, index)
             waited += monotonic() - asked
+            carry = None if begins_anew(self.batches, index) else state.carry
             with computing_in(self.plan.settings.precision, state.device):
-                loss = self.task.loss(state.model, batch, state.carry)
+                loss = self.task.loss(state.model, batch, carry)
             loss.total.backward()
             state.carry = detached(loss.carry)
             sums += sums_of(loss)
@@ -102,12 +103,11 @@ class Learner:
     def _as_it_was(self) -> Update:
         """What it takes to take the next update again, should it fail."""
         at = self.state.progress
+        named = {index: f"batch {index} of epoch {at.epoch}" for index in self.plan.group(at)}
         return Update(
             number=at.update + 1,
-            batches={
-                f"batch {index} of epoch {at.epoch}": partial(self._batch, at.epoch, index)
-                for index in self.plan.group(at)
-            },
+            batches={name: partial(self._batch, at.epoch, index) for index, name in named.items()},
+            anew={name for index, name in named.items() if begins_anew(self.batches, index)},
             carry=self.state.carry,
             random=random_states(self.state.device),
             precision=self.plan.settings.precision,

@@ -8,7 +8,7 @@ import torch
 from regard.core.errors import UserError
 from regard.train.evaluate import evaluate
 from regard.train.sums import Sums
-from tests.train.tiny import NextToken, Regress, Rows, Stream, recurrent
+from tests.train.tiny import Apart, NextToken, Regress, Rows, Stream, recurrent
 
 
 def test_perplexity_is_over_all_tokens_and_not_a_mean_of_batches() -> None:
@@ -34,6 +34,14 @@ def test_one_long_stream_cut_into_batches_gives_what_it_gives_whole() -> None:
     pieces = evaluate(model, NextToken(), Rows(tuple(cut)))
     assert pieces.total == pytest.approx(whole.total, rel=1e-6)
     assert pieces.counts == whole.counts
+
+
+def test_nothing_is_carried_into_a_batch_that_begins_anew() -> None:
+    model, apart = recurrent(), Apart()
+    each = [Rows((apart.batch(0, index),)) for index in range(len(apart))]
+    alone = sum(evaluate(model, NextToken(), one).total for one in each)
+    assert evaluate(model, NextToken(), apart).total == pytest.approx(alone, rel=1e-6)
+    assert evaluate(model, NextToken(), Stream()).total != pytest.approx(alone, rel=1e-6)
 
 
 def test_evaluating_changes_nothing() -> None:

@@ -1,5 +1,6 @@
 """What is not finite is named, with the batch and the rows that made it so."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry, Loss
 from regard.train.display import Silent
 from regard.train.loop import train
-from tests.train.tiny import Regress, Rows, settings
+from tests.train.tiny import Apart, NextToken, Regress, Rows, recurrent, settings
 
 
 def rows(seed: int = 0) -> dict[str, Tensor]:
@@ -114,6 +115,25 @@ def test_what_was_handed_on_is_named(tmp_path: Path) -> None:
     wrong["y"][:, 0] = 9.0
     said = failure(HandsOn(), [rows(0), wrong, rows(2)], tmp_path)
     assert said.startswith("update 3: the input state is not finite in batch 2 of epoch 0, in all")
+
+
+def test_nothing_is_carried_into_a_batch_that_begins_anew(tmp_path: Path) -> None:
+    """Neither when the update is taken nor when it is taken again."""
+
+    class Third(NextToken):
+        """Not finite in the third batch; an exception if anything is carried."""
+
+        def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+            assert carry is None
+            loss = super().loss(model, batch, None)
+            third = torch.equal(batch["tokens"], Apart().batch(0, 2)["tokens"])
+            return replace(loss, total=loss.total / 0) if third else loss
+
+    with pytest.raises(UserError, match="the loss is not finite in batch 2 of epoch 0"):
+        train(
+            recurrent(), Third(), Apart(), settings(accumulate=3), tmp_path,
+            validate=lambda: {"loss": 0.0}, display=Silent(),
+        )  # fmt: skip
 
 
 def test_a_weight_that_has_grown_beyond_all_bounds_is_named(tmp_path: Path) -> None:

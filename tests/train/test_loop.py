@@ -15,7 +15,17 @@ from regard.core.protocols import Batch, Carry, Loss
 from regard.train.checkpoint import Checkpoints
 from regard.train.display import Silent
 from regard.train.loop import Result, train
-from tests.train.tiny import NextToken, Recurrent, Regress, Rows, Stream, recurrent, run, settings
+from tests.train.tiny import (
+    Apart,
+    NextToken,
+    Recurrent,
+    Regress,
+    Rows,
+    Stream,
+    recurrent,
+    run,
+    settings,
+)
 
 
 def rows(count: int, seed: int = 0) -> dict[str, torch.Tensor]:
@@ -230,3 +240,19 @@ def test_modules_keep_the_mode_that_a_validation_found_them_in(tmp_path: Path) -
     train(model, NextToken(), Stream(), settings(), tmp_path, validate=validate, display=Silent())
     assert len(model_modes) == 3
     assert all(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_nothing_is_carried_into_a_batch_that_begins_anew(accumulate: int, tmp_path: Path) -> None:
+    given: list[bool] = []
+
+    class Noting(NextToken):
+        def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+            given.append(carry is not None)
+            return super().loss(model, batch, carry)
+
+    asked = settings(updates=4, evaluate_every=None, accumulate=accumulate)
+    for stream, carried in ((Apart(), False), (Stream(), True)):
+        given.clear()
+        train(recurrent(), Noting(), stream, asked, tmp_path / str(carried), display=Silent())
+        assert any(given) == carried

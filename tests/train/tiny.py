@@ -74,6 +74,15 @@ class Stream:
         return {"tokens": tokens[:, :-1].contiguous(), "targets": tokens[:, 1:].contiguous()}
 
 
+class Apart(Stream):
+    """The same tokens as batches that have nothing to do with one another, made by a thread."""
+
+    worth_a_thread = True
+
+    def starts(self, index: int) -> bool:
+        return True
+
+
 class Regress:
     """Squared error of a linear map, weighed by row; rows may hold what is not finite."""
 
