@@ -268,7 +268,10 @@ class GPT(nn.Module):
 
     def _check(self, length: int) -> None:
         if length > self.config.context:
-            raise UserError(f"{length} tokens do not fit a context of {self.config.context}")
+            raise UserError(
+                f"{length} tokens do not fit a context of {self.config.context}; "
+                "raise model.context, or lower data.window to it"
+            )
 
     def _blocks(self) -> list[EncoderBlock]:
         return [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
