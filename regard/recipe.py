@@ -5,7 +5,7 @@ changes one value on the way. Unknown keys are refused, and the nearest known on
 """
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -21,6 +21,8 @@ from regard.tasks import TASKS
 from regard.train.settings import Training
 
 PARTS = ("about", "figure", "task", "data", "model", "train")
+TRAINED = ("task", "data", "model", "train")
+"""Those on which it depends what is trained."""
 
 
 class About(Config):
@@ -194,6 +196,29 @@ def require_key(recipe: Recipe, key: str) -> None:
         if name not in known:
             raise unknown("key", name, known)
         here = getattr(here, name)
+
+
+def differences(one: Recipe, other: Recipe) -> list[str]:
+    """Where two recipes do not train the same: each key with its value in both."""
+    values, others = (dict(flat(tomllib.loads(each.to_toml()))) for each in (one, other))
+    return [
+        f"{key} is {values.get(key, 'not given')} and was {others.get(key, 'not given')}"
+        for key in sorted(values | others)
+        if key.split(".")[0] in TRAINED and values.get(key) != others.get(key)
+    ]
+
+
+def flat(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Every value by its whole key.
+
+    >>> list(flat({"train": {"optimiser": {"lr": 0.1}}}))
+    [('train.optimiser.lr', 0.1)]
+    """
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def written(config: BaseModel) -> dict[str, object]:

@@ -311,10 +311,7 @@ def read_config(folder: Path) -> dict[str, object]:
         near = nearest(folder.name, [each.name for each in folder.parent.glob("*")])
         hint = f"; did you mean {folder.parent / near}?" if near and near != folder.name else ""
         raise UserError(f"{folder}: this is no run folder (it has no config.json){hint}")
-    try:
-        config: dict[str, object] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
+    config = read_json(path)
     if "model_type" in config and "format" not in config:
         raise UserError(
             f"{folder}: this is a checkpoint of transformers, not a run; make a run of it with "
@@ -341,6 +338,18 @@ def read_text(path: Path) -> str:
     if not path.exists():
         raise UserError(f"{path}: this file of the run is missing")
     return path.read_text(encoding="utf-8")
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in a file that a run must have."""
+    text = read_text(path)
+    try:
+        held: object = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON: {error}") from None
+    if not isinstance(held, dict):
+        raise UserError(f"{path}: not a JSON object; this is no file that regard has written")
+    return held
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,19 +1,23 @@
 """regard reproduce: run a recipe whole and compare with the figure it promises."""
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.options import Changes, Data, Device
 from regard.cli.train import finish
 
+if TYPE_CHECKING:
+    from regard.recipe import Figure, Recipe
+    from regard.run import Run
+
 
 def reproduce(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe that promises a figure.")],
     changes: Changes = None,
     data: Data = None,
+    name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
     device: Device = "auto",
 ) -> None:
@@ -25,14 +29,16 @@ def reproduce(
     chosen = read(recipe, changes or [])
     if chosen.figure is None:
         raise UserError(f"{recipe} promises no figure; train it with regard train {recipe}")
-    folder = runs / Path(recipe).stem
+    folder = runs / (name or Path(recipe).stem)
+    started = (folder / "recipe.toml").exists()
+    if started:
+        refuse_another(chosen, folder)
     if not (folder / "metrics.json").exists():
-        started = (folder / "recipe.toml").exists()
         place = data_folder(data)
-        finish(open_run(folder, data, device) if started else create(chosen, folder, place, device))
-    figure = chosen.figure
-    measured = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    value = measured[figure.split][figure.metric]
+        run = open_run(folder, data, device) if started else create(chosen, folder, place, device)
+        check(chosen.figure, run)
+        finish(run)
+    figure, value = chosen.figure, measured(chosen.figure, folder)
     reached = figure.reached(value)
     typer.echo(
         f"{recipe}: {figure.split} {figure.metric} {value:.4f}; to reach {figure.reach}; "
@@ -40,3 +46,45 @@ def reproduce(
     )
     if not reached:
         raise typer.Exit(1)
+
+
+def refuse_another(recipe: "Recipe", folder: Path) -> None:
+    """A run of another recipe says nothing of this one."""
+    from regard.core.errors import UserError
+    from regard.recipe import differences, parsed
+    from regard.run import read_text
+
+    path = folder / "recipe.toml"
+    if differ := differences(recipe, parsed(read_text(path), str(path))):
+        raise UserError(
+            f"{folder}: there is a run of another recipe: {'; '.join(differ)}; "
+            "choose another --name"
+        )
+
+
+def check(figure: "Figure", run: "Run") -> None:
+    """Refuse a figure that will not be measured, as far as that can be told before training."""
+    import torch
+
+    from regard.core.errors import choose
+    from regard.tasks.task import OpenTask
+    from regard.train.evaluate import First, evaluate
+
+    choose("split of figure", figure.split, dict.fromkeys(run.task.splits))
+    if type(run.task).score is not OpenTask.score:
+        return  # has metrics of whole predictions, which a model without training takes long for
+    with torch.random.fork_rng(devices=[]):
+        sums = evaluate(run.model, run.task, First(run.task.evaluation(figure.split)))
+    choose("metric of figure", figure.metric, run.task.metrics(sums.metrics()))
+
+
+def measured(figure: "Figure", folder: Path) -> float:
+    """The figure as a run has measured it."""
+    from regard.core.errors import UserError, choose
+    from regard.run import read_json
+
+    path = folder / "metrics.json"
+    figures = read_json(path).get(figure.split)
+    if not isinstance(figures, dict):
+        raise UserError(f"{path}: nothing was measured on {figure.split}; choose another --name")
+    return float(choose("metric of figure", figure.metric, figures))

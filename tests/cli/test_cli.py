@@ -14,6 +14,8 @@ from tests.recipes.test_recipes import SMALL
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
+FIGURE = '[figure]\nmetric = "loss"\nsplit = "validation"\nvalue = 1\nreach = {}\nsource = "x"\n'
+
 
 def test_help_names_every_verb_and_needs_no_torch(regard: Regard, place: Path) -> None:
     shown = regard("--help")
@@ -40,14 +42,36 @@ def test_train_evaluate_and_reproduce(regard: Regard, place: Path) -> None:
 
 
 def test_a_figure_that_is_missed_is_exit_code_one(regard: Regard, place: Path) -> None:
-    figure = (
-        '[figure]\nmetric = "loss"\nsplit = "validation"\nvalue = 1\nreach = {}\nsource = "x"\n'
-    )
     for reach, code, word in ((99.0, 0, "reached"), (0.001, 1, "MISSED")):
         name = f"small-{code}.toml"
-        (place / name).write_text(SMALL + figure.format(reach))
+        (place / name).write_text(SMALL + FIGURE.format(reach))
         done = regard("reproduce", name)
         assert (done.returncode, word in done.stdout) == (code, True), done.stderr
+
+
+def test_a_figure_is_not_that_of_another_recipe(regard: Regard, place: Path) -> None:
+    (place / "small.toml").write_text(SMALL + FIGURE.format(99))
+    assert regard("reproduce", "small.toml").returncode == 0
+    for change, message in (
+        ("model.width=16", "model.width is 16 and was 8; choose another --name"),
+        ("train.clip=0.5", "train.clip is 0.5 and was not given"),
+        ("figure.split=test", "metrics.json: nothing was measured on test"),
+        ("figure.metric=bleu", "unknown metric of figure 'bleu'"),
+    ):
+        done = regard("reproduce", "small.toml", "--set", change)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+    done = regard("reproduce", "small.toml", "--set", "model.width=16", "--name", "wide")
+    assert (done.returncode, "reached" in done.stdout) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize("change", ["figure.split=test", "figure.metric=bleu"])
+def test_a_figure_that_will_not_be_measured_is_told_before_training(
+    change: str, regard: Regard, place: Path
+) -> None:
+    (place / "small.toml").write_text(SMALL + FIGURE.format(99))
+    done = regard("reproduce", "small.toml", "--set", change)
+    assert (done.returncode, " of figure " in done.stderr) == (2, True), done.stderr
+    assert not (place / "runs/small/log.jsonl").exists(), "an update was taken"
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_does(regard: Regard, place: Path) -> None:
