@@ -301,7 +301,8 @@ def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run 
         training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard")
         shutil.copytree(source.folder, folder / SOURCE, ignore=training, dirs_exist_ok=True)
     write_json(folder / "config.json", config)
-    write_text(folder / "recipe.toml", recipe.to_toml())
+    kept = replace(recipe, data=task.data_kept(recipe.data))
+    write_text(folder / "recipe.toml", kept.to_toml())
 
 
 def read_config(folder: Path) -> dict[str, object]:

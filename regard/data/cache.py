@@ -1,7 +1,8 @@
 """The cache folder, and what is in a file without reading it twice.
 
 The folder is that of the environment variable REGARD_CACHE, or ~/.cache/regard. Everything in it
-can be made again, so it may be deleted at any time.
+can be made again, so it may be deleted at any time; all but the copies of stdin (spool.py), which
+a run that was trained on one needs to go on.
 """
 
 import hashlib

@@ -78,6 +78,10 @@ class BidirectionalLM(OpenTask):
         assert isinstance(self.text.data, SpelledTexts)
         return min(self.text.data.predicted, self.text.tokeniser.vocabulary)
 
+    def data_kept(self, data: Config) -> Config:
+        """With the file that a text on stdin was copied to."""
+        return self.text.data
+
     @property
     def splits(self) -> tuple[Split, ...]:
         """Those of the text."""

@@ -28,6 +28,8 @@ from regard.data import (
     train,
 )
 from regard.data import load as load_tokeniser
+from regard.data.spool import spooled
+from regard.data.text import STDIN
 from regard.decode import Piece, Request, stream_text
 from regard.tasks.task import FileOrShare, Split, found
 from regard.tasks.tokenised import TOKENISER, Tokenised
@@ -37,7 +39,10 @@ class Texts(Config):
     """The `[data]` table of a recipe: which texts, how numbered, how dealt out."""
 
     train: str
-    """The text to learn from: a file in the data folder; plain, TSV or JSONL, perhaps .gz."""
+    """The text to learn from: a file in the data folder; plain, TSV or JSONL, perhaps .gz.
+
+    `-` is stdin, of which the cache keeps a copy.
+    """
     validation: FileOrShare = 0.1
     """Another file, or the share of the training text's end to keep for it."""
     test: str | None = None
@@ -72,6 +77,11 @@ class Texts(Config):
             raise UserError('steps is for order="random"; a continuous text has its own length')
         return self
 
+    def with_stdin_kept(self) -> "Texts":
+        """The same texts; of one on stdin, the copy that is made now."""
+        piped = [name for name in ("train", "validation", "test") if getattr(self, name) == STDIN]
+        return self.model_copy(update=dict.fromkeys(piped, str(spooled()))) if piped else self
+
 
 @dataclass(frozen=True)
 class LanguageModelling(Tokenised):
@@ -86,9 +96,14 @@ class LanguageModelling(Tokenised):
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "LanguageModelling":
         """The task on these data; its tokeniser is trained now if there is none yet."""
         assert isinstance(data, Texts)
+        data = data.with_stdin_kept()
         if saved is None:
             return cls(data, folder, new_tokeniser(data, folder))
         return cls(data, folder, load_tokeniser(saved / TOKENISER))
+
+    def data_kept(self, data: Config) -> Config:
+        """With the file that a text on stdin was copied to."""
+        return self.data
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch that goes on where the batch before it ended."""
@@ -169,8 +184,8 @@ def new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
 
 
 def source_in(folder: Path, path: str, data: Texts) -> Source:
-    """A text in the data folder, or on stdin."""
-    place = path if path == "-" else str(found(folder, path, data.origin))
+    """A text in the data folder."""
+    place = str(found(folder, path, data.origin))
     return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
 
 

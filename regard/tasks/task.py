@@ -59,6 +59,10 @@ class OpenTask(ABC):
     def save(self, folder: Path) -> None:
         """Leave in a run folder what `open` needs besides the data: tokenisers."""
 
+    def data_kept(self, data: Config) -> Config:
+        """The `[data]` table as a run keeps it, so that it can be opened again."""
+        return data
+
     @property
     @abstractmethod
     def sizes(self) -> dict[str, int]:

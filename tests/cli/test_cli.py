@@ -100,6 +100,26 @@ def test_an_interrupted_training_says_how_to_go_on_and_does(regard: Regard, plac
     assert f"finished after {update + 3} updates" in resumed.stdout
 
 
+@pytest.mark.parametrize("validation", ["text.txt", "0.2"])
+def test_a_text_on_stdin_is_trained_on_and_gone_on_with(
+    validation: str, regard: Regard, place: Path
+) -> None:
+    words = ["--set", f"data.validation={validation}", "--name", "piped"]
+    text = (place / "text.txt").read_text()
+    piped = regard("train", "small.toml", "--set", "data.train=-", *words, text=text)
+    assert piped.returncode == 0, piped.stderr
+    words[-1] = "file"
+    assert regard("train", "small.toml", *words).returncode == 0
+    one, other = (place / "runs" / name / "model.safetensors" for name in ("piped", "file"))
+    assert one.read_bytes() == other.read_bytes()
+    assert regard("eval", "runs/piped").returncode == 0
+    recipe = place / "runs/piped/recipe.toml"
+    recipe.write_text(recipe.read_text().replace("updates = 4", "updates = 6"))
+    assert "finished after 6 updates" in regard("resume", "runs/piped").stdout
+    bad = regard("train", "small.toml", "--set", "data.train=-", "--name", "bad", text="a\n\0")
+    assert (bad.returncode, "stdin:2: byte 1" in bad.stderr) == (2, True)
+
+
 def test_errors_are_one_line_and_exit_code_two(regard: Regard, place: Path) -> None:
     for words, message in (
         (["train", "smal"], "unknown recipe 'smal'"),
