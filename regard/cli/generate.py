@@ -44,7 +44,7 @@ def generate(
     from regard.run import load
 
     policy = (
-        Greedy()
+        Greedy(repetition_penalty=repetition_penalty)
         if greedy
         else Sampling(
             seed=seed,

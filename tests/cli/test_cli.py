@@ -158,6 +158,8 @@ def test_a_trained_model_writes_the_same_for_the_same_seed(regard: Regard, place
     lines = regard("generate", "runs/small", "--greedy", "--prompt", "be").stdout
     assert piped.stdout.startswith("to")
     assert piped.stdout.endswith(lines)
+    words = ["generate", "runs/small", "--greedy", "--prompt", "to", "--repetition-penalty", "9"]
+    assert regard(*words).stdout != piped.stdout.splitlines(keepends=True)[0]
 
 
 def test_a_prompt_longer_than_the_context_is_named(regard: Regard, place: Path) -> None:
