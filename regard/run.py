@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 import regard
 from regard.begun import lines, taken
+from regard.core.atomic import told_plainly
 from regard.core.device import peak_bytes, pick_device
 from regard.core.errors import UserError, choose, nearest
 from regard.core.protocols import Batches
@@ -287,7 +288,6 @@ def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run 
     A run that the model begins with is copied, all but what it was trained by, so that the folder
     is whole without it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
         "regard": regard.__version__,
@@ -296,13 +296,15 @@ def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run 
         **task.sizes,
         "data": str(data.resolve()),
     }
-    task.save(folder)
-    if source is not None:
-        training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard")
-        shutil.copytree(source.folder, folder / SOURCE, ignore=training, dirs_exist_ok=True)
-    write_json(folder / "config.json", config)
     kept = replace(recipe, data=task.data_kept(recipe.data))
-    write_text(folder / "recipe.toml", kept.to_toml())
+    with told_plainly(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        task.save(folder)
+        if source is not None:
+            training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard")
+            shutil.copytree(source.folder, folder / SOURCE, ignore=training, dirs_exist_ok=True)
+        write_json(folder / "config.json", config)
+        write_text(folder / "recipe.toml", kept.to_toml())
 
 
 def read_config(folder: Path) -> dict[str, object]:

@@ -127,6 +127,7 @@ def test_errors_are_one_line_and_exit_code_two(regard: Regard, place: Path) -> N
         (["train", "small.toml", "--data", "nowhere"], "no such file"),
         (["eval", "runs/none"], "this is no run folder"),
         (["resume", "runs/none"], "this is no run folder"),
+        (["train", "small.toml", "--runs", "text.txt"], "text.txt/small: cannot be written"),
         (["train", "small.toml", "--set", "data.window=9"], "model.context, or lower data.window"),
     ):
         done = regard(*words)
