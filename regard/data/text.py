@@ -151,7 +151,7 @@ def lines(
                 if text is None or len(text) > longest:
                     raise UserError(
                         f"{name}:{number}: a line of more than {longest:,} characters; "
-                        f"break it up, or allow more with longest="
+                        "break it up into several"
                     )
                 yield Record(number, (text,))
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as problem:

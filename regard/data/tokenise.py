@@ -48,6 +48,7 @@ from regard.data.pipeline import (
     by_pair,
     by_piece,
     by_word,
+    runs_cut,
     tensor,
     words,
 )
@@ -365,7 +366,7 @@ def train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int) 
     def ended() -> Iterator[str]:
         for line in lines:
             seen["lines"] += 1
-            yield line + "\n"
+            yield from runs_cut(line + "\n")
 
     pipeline.train_from_iterator(ended(), trainer)
     if not seen:

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.data.pipeline import BYTES, MARKS, WITHIN, words
+from regard.data.pipeline import BYTES, MARKS, WITHIN, runs_cut, words
 
 LETTERS = 1000
 """How many letters there may be, the most frequent ones, as in BERT's own vocabulary."""
@@ -35,7 +35,7 @@ def learnt_pieces(
     """
     counts: Counter[str] = Counter()
     for line in lines:
-        counts.update(words(line))
+        counts.update(word for piece in runs_cut(line) for word in words(piece))
     if not counts:
         raise UserError("there is no text to train a tokeniser on")
     seen: Counter[str] = Counter()

@@ -95,7 +95,7 @@ def test_the_limit_counts_characters_and_is_exact(
 ) -> None:
     path = written("a.txt", f"a\n{letter * 100}\n".encode())
     assert texts(path, longest=100) == ["a", letter * 100]
-    with pytest.raises(UserError, match=r"a.txt:2: a line of more than 99 characters"):
+    with pytest.raises(UserError, match=r"a.txt:2: a line of more than 99 characters; break it up"):
         texts(path, longest=99)
     with pytest.raises(UserError, match=r"a.txt:2: a line of more than 3 characters"):
         texts(path, longest=3)

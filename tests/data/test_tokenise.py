@@ -289,6 +289,14 @@ def test_saving_where_nothing_can_be_written_is_told_plainly(tmp_path: Path) -> 
         TRAINED["byte"].save(tmp_path / "file" / "tokenizer.json")
 
 
+@pytest.mark.parametrize(("kind", "run"), [("bpe", "a"), ("bpe", " "), ("wordpiece", "a")])
+def test_what_has_no_end_is_learnt_from_in_pieces(kind: str, run: str) -> None:
+    """Learning takes time in the square of a run: a million characters would take hours."""
+    learnt = train(kind, [run * 5000, "a short line"], 300)
+    longest = max(len(learnt.token(each)) for each in range(learnt.vocabulary))
+    assert 256 <= longest <= 512 + len("##")
+
+
 def test_a_line_of_a_million_characters_is_tokenised(kind: str) -> None:
     tokeniser: Tokeniser = TRAINED[kind]
     ids = tokeniser.encode("ab" * 500_000)
