@@ -39,6 +39,7 @@ def generate(
     device: Device = "auto",
 ) -> None:
     """Write on from a prompt, token by token as they come."""
+    from regard.core.errors import UserError
     from regard.core.protocols import Bounded
     from regard.decode import Greedy, Request, Sampling
     from regard.run import load
@@ -58,31 +59,35 @@ def generate(
     opened = load(run, device, weights=weights)
     if max_tokens is None and not isinstance(opened.model, Bounded):
         max_tokens = ENOUGH
-    for number, each in enumerate(prompts(prompt)):
+    write = write_json if as_json else write_text
+    for number, (where, each) in enumerate(prompts(prompt)):
         request = Request(policy=policy, max_tokens=max_tokens, samples=samples, first=number)
-        if as_json:
-            write_json(opened, each, request, stop or [])
-        else:
-            write_text(opened, each, request, stop or [])
+        try:
+            write(opened, each, request, stop or [])
+        except UserError as error:
+            raise UserError(f"{where}{error}") from None
 
 
-def prompts(given: str | None) -> Iterator[str]:
-    """The one that was given, or every line of stdin as it comes."""
+def prompts(given: str | None) -> Iterator[tuple[str, str]]:
+    """The one that was given, or every line of stdin as it comes; before it, where it stands."""
+    from regard.data.text import STDIN, lines_if_any
+
     if given is not None:
-        yield given
+        yield "", given
         return
-    for line in sys.stdin:
-        yield line.rstrip("\n")
+    for number, (line,) in lines_if_any(STDIN):
+        yield f"stdin:{number}: ", line
 
 
 def write_text(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
     """One text is shown as it comes; of several, each when it is whole."""
     if request.samples == 1:
-        sys.stdout.write(prompt)
+        before = prompt  # not shown of a prompt that is refused
         for piece in run.write(prompt, request, stops):
-            sys.stdout.write(piece.text)
+            sys.stdout.write(before + piece.text)
             sys.stdout.flush()
-        sys.stdout.write("\n")
+            before = ""
+        sys.stdout.write(before + "\n")
         return
     for text, _, _ in collected(run, prompt, request, stops):
         typer.echo(prompt + text)

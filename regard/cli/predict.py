@@ -56,13 +56,13 @@ def predict(
 
 def chunks(task: "Predicts", files: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
     """The texts of all files, or of stdin, so many at a time."""
-    from regard.data.text import STDIN, lines
+    from regard.data.text import STDIN, lines_if_any
 
     texts: Iterator[tuple[str, ...]]
     if files:
         texts = (text for path in files for text in task.inputs(path))
     else:
-        read = lines(STDIN, empty=True)
+        read = lines_if_any(STDIN)
         texts = (task.parted(line, f"stdin:{number}") for number, (line,) in read)
     while some := list(islice(texts, size)):
         yield some

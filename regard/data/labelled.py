@@ -28,6 +28,7 @@ from regard.data.text import (
     Field,
     Record,
     lines,
+    lines_if_any,
     missing,
     object_in,
     shown,
@@ -234,7 +235,7 @@ def read_folder(source: LabelledText) -> Iterator[Example]:
         raise UserError(f"{top}: there are no folders in it; one for each class was expected")
     for folder in classes:
         for file in sorted(each for each in folder.iterdir() if each.is_file()):
-            text = "\n".join(record.text for record in lines(str(file), empty=True))
+            text = "\n".join(record.text for record in lines_if_any(str(file)))
             yield Example(str(file), 1, folder.name, (text,))
 
 

@@ -135,10 +135,17 @@ def _file(path: str) -> BinaryIO:
         raise UserError(f"{path}: cannot be opened: {reason}") from None
 
 
-def lines(
-    path: str, longest: int = LONGEST, watch: Watch | None = None, *, empty: bool = False
-) -> Iterator[Record]:
-    """Every line of a text file, without its end; that there is none must be allowed for."""
+def lines(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iterator[Record]:
+    """Every line of a text file, without its end; there must be one."""
+    record = None
+    for record in lines_if_any(path, longest, watch):
+        yield record
+    if record is None:
+        raise UserError(f"{shown(path)}: is empty; there is no text in it")
+
+
+def lines_if_any(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iterator[Record]:
+    """Every line, as it comes; of an empty file, none."""
     name = shown(path)
     # A character has at most four bytes; two more for the line's end, three for a byte-order mark.
     limit = 4 * positive("longest", longest) + 6
@@ -163,8 +170,6 @@ def lines(
         raise UserError(
             f"{name}:{number + 1}: cannot be read: {problem.strerror or problem}"
         ) from None
-    if not number and not empty:
-        raise UserError(f"{name}: is empty; there is no text in it")
 
 
 def _decoded(raw: bytes, name: str, number: int) -> str:

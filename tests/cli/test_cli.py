@@ -168,6 +168,16 @@ def test_a_prompt_longer_than_the_context_is_named(regard: Regard, place: Path) 
     done = regard("generate", "runs/small", "--prompt", "to be or not to be")
     assert done.returncode == 2
     assert "the prompt has 18 tokens, but the context only 8" in done.stderr
+    for text, message in (
+        ("to\nto be or not to be\n", "stdin:2: the prompt has 18 tokens"),
+        (b"to\n\xff\n", "stdin:2: byte 1 of the line, 0xff, is not UTF-8"),
+        ("to\nb\0\n", "stdin:2: byte 2 of the line is NUL"),
+    ):
+        done = regard("generate", "runs/small", "--greedy", text=text)
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+        assert done.stdout == regard("generate", "runs/small", "--greedy", text="to\r\n").stdout
+    done = regard("generate", "runs/small", text="")
+    assert (done.returncode, done.stdout) == (0, "")
     done = regard("generate", "runs/small", "--prompt", "to", "--temperature", "0")
     assert done.returncode == 2
     assert "temperature" in done.stderr
