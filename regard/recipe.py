@@ -120,14 +120,16 @@ def parsed(text: str, source: str, changes: Sequence[str] = ()) -> Recipe:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source}: not TOML: {error}") from None
+    absent = []
     for change in changes:
+        key, _, given = change.partition("=")
+        if not given and not holds(tables, key.strip()):
+            absent.append(key.strip())
         set_value(tables, change)
     try:
         recipe = checked(tables)
-        for change in changes:
-            key, _, given = change.partition("=")
-            if not given:
-                require_key(recipe, key.strip())
+        for key in absent:
+            require_key(recipe, key)
     except UserError as error:
         raise UserError(f"{source}: {error}") from None
     return recipe
@@ -186,6 +188,20 @@ def set_value(tables: dict[str, object], change: str) -> None:
         here[last] = tomllib.loads(f"value = {given}")["value"]
     except tomllib.TOMLDecodeError:
         here[last] = given
+
+
+def holds(tables: Mapping[str, object], key: str) -> bool:
+    """Has a recipe this key?
+
+    >>> holds({"model": {"layers": 2}}, "model.layers"), holds({"task": "tag"}, "model.layers")
+    (True, False)
+    """
+    here: object = tables
+    for name in key.split("."):
+        if not isinstance(here, Mapping) or name not in here:
+            return False
+        here = here[name]
+    return True
 
 
 def require_key(recipe: Recipe, key: str) -> None:

@@ -243,6 +243,13 @@ def test_a_change_to_nothing_takes_a_value_out() -> None:
     assert parsed(SMALL, "small", ["train.clip=", "train.clip=3"]).train.clip == 3
 
 
+def test_what_another_kind_does_not_know_can_be_taken_out() -> None:
+    changes = ["model.kind=rnn_lm", "model.heads=", "model.context="]
+    assert parsed(SMALL, "small", changes).model.model_dump()["layers"] == 1
+    with pytest.raises(UserError, match=r"small: unknown key 'heads'"):
+        parsed(SMALL, "small", [*changes, "model.heads="])
+
+
 BAD = {
     "an unknown part": ("[modle]\n", [], "unknown part of a recipe 'modle': did you mean 'model'"),
     "an unknown key": ("", ["train.clop=1"], r"small.toml: unknown key 'train.clop'.*'train.clip'"),
