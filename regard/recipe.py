@@ -105,7 +105,7 @@ def shipped() -> dict[str, str]:
 def read(name: str, changes: Sequence[str] = ()) -> Recipe:
     """The recipe of that name, or in that file, with some values changed: `model.width=64`."""
     path = Path(name)
-    if path.suffix == ".toml" or path.exists():
+    if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise UserError(f"{path}: no such recipe file")
         text, source = path.read_text(encoding="utf-8"), str(path)

@@ -288,6 +288,14 @@ def test_a_bad_recipe_is_named(
         create(parsed(SMALL + more, "small.toml", changes), tmp_path / "run", texts, "cpu")
 
 
+def test_a_folder_of_its_name_does_not_hide_a_recipe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ptb-lstm").mkdir()
+    assert read("ptb-lstm").kind
+
+
 def test_unknown_recipes_and_missing_files_are_named(tmp_path: Path, as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="unknown recipe 'ptb-elmen': did you mean 'ptb-elman'"):
         read("ptb-elmen")
