@@ -108,10 +108,21 @@ def read(name: str, changes: Sequence[str] = ()) -> Recipe:
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise UserError(f"{path}: no such recipe file")
-        text, source = path.read_text(encoding="utf-8"), str(path)
+        text, source = text_in(path), str(path)
     else:
         text, source = choose("recipe", name, shipped()), name
     return parsed(text, source, changes)
+
+
+def text_in(path: Path) -> str:
+    """The text of a small file that is there."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        place = f"byte {error.start + 1}, 0x{error.object[error.start]:02x}"
+        raise UserError(f"{path}: {place}, is not UTF-8; save it as UTF-8") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def parsed(text: str, source: str, changes: Sequence[str] = ()) -> Recipe:

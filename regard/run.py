@@ -27,7 +27,7 @@ from regard.decode import Piece, Request, Sampling
 from regard.look import Payload
 from regard.models import MODELS
 from regard.quantise import WEIGHTS, quantise
-from regard.recipe import Recipe, parsed, shipped
+from regard.recipe import Recipe, parsed, shipped, text_in
 from regard.seen import seen
 from regard.tasks import TASKS
 from regard.tasks.task import Answer, OpenTask, Split
@@ -225,6 +225,8 @@ def open_run(folder: str | Path, data: Path | None = None, device: str = "auto")
     folder = Path(folder)
     config = read_config(folder)
     recipe = parsed(read_text(folder / "recipe.toml"), str(folder / "recipe.toml"))
+    if data is None and not isinstance(config.get("data"), str):
+        raise UserError(f"{folder / 'config.json'}: names no data folder; give one with --data")
     task = TASKS[recipe.task].open(recipe.data, data or Path(str(config["data"])), folder)
     source = None if recipe.source is None else load(folder / SOURCE, device)
     task = task if source is None else task.begun_with(source.task)
@@ -321,7 +323,11 @@ def read_config(folder: Path) -> dict[str, object]:
             f"`regard import {folder} -o runs/{folder.resolve().name}`"
         )
     found = config.get("format")
-    if not isinstance(found, int) or found > FORMAT:
+    if type(found) is not int or found < 1:
+        raise UserError(
+            f"{path}: format is {found!r}, which regard does not write; is this the file of a run?"
+        )
+    if found > FORMAT:
         raise UserError(
             f"{path}: format {found} is newer than this regard knows ({FORMAT}); update regard"
         )
@@ -340,7 +346,7 @@ def read_text(path: Path) -> str:
     """The text of a file that a run must have."""
     if not path.exists():
         raise UserError(f"{path}: this file of the run is missing")
-    return path.read_text(encoding="utf-8")
+    return text_in(path)
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -331,6 +331,32 @@ def test_runs_that_cannot_be_opened_are_named(
         open_run(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("recipe.toml", b"task = 1 # \xff", r"recipe\.toml: byte 12, 0xff, is not UTF-8"),
+        ("config.json", b"\xff", r"config\.json: byte 1, 0xff, is not UTF-8"),
+        ("config.json", b"{", r"config\.json: not JSON"),
+        ("config.json", b"[]", r"config\.json: not a JSON object"),
+        ("config.json", b"null", r"config\.json: not a JSON object"),
+        ("config.json", b"3", r"config\.json: not a JSON object"),
+        ("config.json", b"{}", r"config\.json: format is None, which regard does not write"),
+        ("config.json", b'{"format": "1"}', r"config\.json: format is '1', which regard does not"),
+        ("config.json", b'{"format": 1}', r"config\.json: names no data folder; give .* --data"),
+    ],
+)
+def test_a_damaged_file_of_a_run_is_named(
+    name: str, content: bytes, message: str, texts: Path, tmp_path: Path, as_users_run_it: None
+) -> None:
+    create(small(texts, tmp_path), tmp_path / "run", texts, "cpu")
+    (tmp_path / "run" / name).write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        open_run(tmp_path / "run")
+    if name == "recipe.toml":
+        with pytest.raises(UserError, match=message):
+            read(str(tmp_path / "run" / name))
+
+
 def test_a_checkpoint_of_another_shape_is_refused(
     texts: Path, tmp_path: Path, as_users_run_it: None
 ) -> None:
