@@ -217,6 +217,8 @@ def write_one(pair: Pair, folder: Path, longest: int) -> None:
     end = pair.target.spelling(EOS)
     if end is not None:
         ended(pipeline, end)
+    for side in SIDES:  # of an earlier export; with these the folder would be read as those
+        (folder / f"{side}.spm").unlink(missing_ok=True)
     write(Tokeniser(pipeline, "tokenizer", pair.target.spelled), folder, FAMILY, longest)
 
 

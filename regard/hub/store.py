@@ -6,6 +6,7 @@ UserError of one line.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ WHOLE = ("model.safetensors", "pytorch_model.bin")
 """Files that hold all weights; the first that is there is read."""
 INDEX = ".index.json"
 """How the file ends that says which shard holds which tensor."""
+WRITTEN = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+"""Names of files of weights that are written here."""
 SHARD_BYTES = 5 * 2**30
 """Of weights in one file, unless the caller says otherwise."""
 LARGEST = 2**24
@@ -225,7 +228,8 @@ def write_folder(
 ) -> list[Path]:
     """Write JSON files and weights, in shards with an index where they are more than one holds.
 
-    Weights come first and config.json last: a folder that has one is whole.
+    Weights come first and config.json last: a folder that has one is whole. Weights that an earlier
+    export left there are removed, since readers would take them for these.
     """
     groups = shards(tensors, shard_bytes)
     stem, ending = WHOLE[0].split(".")
@@ -236,6 +240,9 @@ def write_folder(
     for name, group in zip(names, groups, strict=True):
         with replacing(folder / name) as file:
             file.write(save(group, metadata={"format": "pt"}))
+    for old in sorted(folder.iterdir()):
+        if WRITTEN.fullmatch(old.name) and old.name not in names:
+            old.unlink()
     every = dict(files)
     if len(groups) > 1:
         total = sum(each.nbytes for each in tensors.values())

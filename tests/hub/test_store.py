@@ -9,7 +9,7 @@ from zipfile import ZipFile
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.hub import FAMILIES, from_pretrained, save_pretrained
@@ -57,6 +57,21 @@ def test_shards_and_bin_files_hold_the_same_model(folder: Path, tmp_path: Path) 
     assert same(from_pretrained(tmp_path / "shards").model.state_dict(), before)
     as_bin(folder, load_file(folder / "model.safetensors"))
     assert same(from_pretrained(folder).model.state_dict(), before)
+
+
+def test_an_export_into_a_used_folder_leaves_no_older_weights(folder: Path, tmp_path: Path) -> None:
+    loaded, out = from_pretrained(folder), tmp_path / "out"
+    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    out.mkdir()
+    (out / "model-card.safetensors").touch()  # none of ours
+    for size in (2000, 10**9, 4000, 2000):
+        nn.init.normal_(loaded.model.encoder.norm.weight)
+        files = save_pretrained(ours, out, shard_bytes=size)
+        assert same(from_pretrained(out).model.state_dict(), loaded.model.state_dict())
+        assert {each.name for each in out.iterdir()} == {
+            "model-card.safetensors",
+            *(each.name for each in files),
+        }
 
 
 def test_shards_load_in_transformers(folder: Path, tmp_path: Path) -> None:

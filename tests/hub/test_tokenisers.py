@@ -249,6 +249,13 @@ def test_marians_files_come_back_as_they_were(tmp_path: Path, kind: str, separat
         assert before == after
 
 
+def test_one_tokeniser_takes_the_place_of_an_older_pair(tmp_path: Path) -> None:
+    (tmp_path / "source.spm").write_bytes(b"of an earlier export")
+    ours = train("bpe", LINES[2:7])
+    write_pair(Pair(ours, ours), tmp_path, 64)
+    assert read_pair(tmp_path).source.encode(LINES[2]) == ours.encode(LINES[2])
+
+
 Making = Callable[[Path], None]
 
 FOLDERS: dict[str, Making] = {
