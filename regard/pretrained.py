@@ -134,6 +134,16 @@ def sentence_vectors(run: Run, texts: Sequence[str]) -> Float[Tensor, "B D"]:
     return nn.functional.normalize(total / real.sum(1, keepdim=True), dim=1)
 
 
+def usage_of(run: Run) -> str:
+    """What to do with a run: a command that its model can answer."""
+    model, usage = run.model, run.task.usage
+    if isinstance(model, BERT) and not model.config.words:
+        follows = "printf 'Ann came.\\tShe sat down.\\n' | regard predict {run}"
+        alone = "regard look {run} 'What a film.' -o seen.html"
+        usage = follows if model.config.next_sentence else alone
+    return usage.format(run=run.folder)
+
+
 def recipe_of(loaded: hub.Loaded, name: str, changes: Sequence[str]) -> Recipe:
     """A recipe that stands for a checkpoint, with what fine-tuning it would begin with."""
     plan = loaded.plan

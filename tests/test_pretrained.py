@@ -12,7 +12,13 @@ import transformers
 import regard
 from regard.core.errors import UserError
 from regard.hub import download
-from regard.pretrained import from_pretrained, import_run, save_pretrained, sentence_vectors
+from regard.pretrained import (
+    from_pretrained,
+    import_run,
+    save_pretrained,
+    sentence_vectors,
+    usage_of,
+)
 from regard.recipe import checked
 from regard.run import create, load
 from tests.hub.folders import VOCABULARY, bert_folder, changed, roberta_folder, tokeniser
@@ -52,6 +58,37 @@ def test_hidden_words_are_guessed_as_transformers_guesses_them(bert: Path) -> No
     best = [words.decode([number]) for number in likely[0].topk(3).indices]
     assert answer.text.startswith(f"the cat {best[0]} on a mat.")
     assert all(word in str(answer.fields) for word in best)
+
+
+@torch.no_grad()
+def test_models_say_what_they_have_heads_for(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path / "nsp", "BertForNextSentencePrediction")
+    run = from_pretrained(folder)
+    pair = ("the cat sat", "on a mat.")
+    words = transformers.AutoTokenizer.from_pretrained(folder)
+    batch = words(*pair, return_tensors="pt", return_token_type_ids=True)
+    model = transformers.BertForNextSentencePrediction.from_pretrained(folder)
+    (answer,) = run.predict(["\t".join(pair)])
+    likely = model(**batch).logits.softmax(1)[0, 0].item()
+    assert answer.fields["p"] == pytest.approx(likely, abs=2e-6)
+    assert answer.fields["follows"] is (likely >= 0.5)
+    assert "\\t" in usage_of(run)
+    both = from_pretrained(bert_folder(tmp_path / "both", "BertForPreTraining"))
+    guessed, follows = both.predict(["the [MASK]\ta cat", "the cat\ta cat"])
+    assert set(guessed.fields) == {"text", "filled", "masks"}
+    assert set(follows.fields) == {"text", "follows", "p"}
+    assert "[MASK]" in usage_of(both)
+    alone = from_pretrained(bert_folder(tmp_path / "alone", "BertModel"))
+    guesses = from_pretrained(bert_folder(tmp_path / "guesses"))
+    assert usage_of(alone).startswith("regard look")
+    for each, text, match in (
+        (run, TEXTS[0], "of two texts, apart by a tab"),
+        (alone, TEXTS[0], "an encoder alone"),
+        (alone, "\t".join(pair), "an encoder alone"),
+        (guesses, "\t".join(pair), r"'the cat sat': .* guesses words behind \[MASK\] alone"),
+    ):
+        with pytest.raises(UserError, match=match):
+            each.predict([text])
 
 
 def test_a_blank_before_a_hidden_word_is_part_of_it(tmp_path: Path) -> None:

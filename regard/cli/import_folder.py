@@ -29,7 +29,7 @@ def import_folder(
     Then every verb works on it: predict, generate, translate, look, audit, serve; and a recipe can
     begin with it by model.source.
     """
-    from regard.pretrained import from_pretrained, import_run
+    from regard.pretrained import from_pretrained, import_run, usage_of
     from regard.run import data_folder
 
     opened = from_pretrained(
@@ -41,4 +41,4 @@ def import_folder(
     typer.echo(f"{run.recipe.kind} of {parameters:,} parameters in {place}")
     for note in run.began:
         typer.echo(f"- {note}")
-    typer.echo(run.task.usage.format(run=place))
+    typer.echo(usage_of(run))

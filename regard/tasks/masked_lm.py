@@ -243,12 +243,15 @@ class MaskedLM(Tokenised):
 
     def parted(self, line: str, where: str) -> tuple[str, ...]:
         """A text that has words to guess, or two apart by a tab."""
-        if MASK not in line:
-            raise UserError(f"{where}: there is nothing to guess; write {MASK} for a hidden word")
+        if MASK not in line and "\t" not in line:
+            raise UserError(
+                f"{where}: there is nothing to guess; write {MASK} for a hidden word, or two texts "
+                "apart by a tab to ask whether one follows the other"
+            )
         return tuple(line.split("\t", 1))
 
     def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
-        """The words behind the masks of each line."""
+        """The words behind the masks of each line, or whether its second text follows."""
         numbered = enumerate(lines, start=1)
         return self.answers(model, [self.parted(each, f"line {n}") for n, each in numbered])
 
@@ -281,17 +284,33 @@ class MaskedLM(Tokenised):
         }
 
     def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
-        """The likeliest words behind each mask."""
+        """The likeliest words behind each mask; of two texts without one, does the second follow?
+
+        A model says no more than it has heads for.
+        """
         device, answers = next(model.parameters()).device, []
         for first in range(0, len(texts), self.data.evaluate_batch):
             some = texts[first : first + self.data.evaluate_batch]
             batch = {name: each.to(device) for name, each in self.batch_of(some).items()}
-            where = batch["tokens"] == self.tokeniser.mask
             with evaluating(model), torch.no_grad():
-                likely = model(batch).words.only(where).logits()[0].softmax(1)  # [N,V]
-            best = iter([self._named(row) for row in likely.cpu()])
-            for text, hidden in zip(some, where.sum(1).tolist(), strict=True):
-                answers.append(_answer(text, [next(best) for _ in range(hidden)]))
+                said = model(batch)
+                best: Iterator[list[tuple[str, float]]] = iter(())
+                if said.words is not None:
+                    where = batch["tokens"] == self.tokeniser.mask
+                    guessed = said.words.only(where).logits()[0].softmax(1)  # [N,V]
+                    best = iter([self._named(row) for row in guessed.cpu()])
+            scores = said.next_sentence
+            follows = [None] * len(some) if scores is None else scores.softmax(1)[:, 0].tolist()
+            for text, likely in zip(some, follows, strict=True):
+                hidden = sum(each.count(MASK) for each in text)
+                if hidden and said.words is not None:
+                    answers.append(_answer(text, [next(best) for _ in range(hidden)]))
+                elif len(text) == 2 and likely is not None:
+                    answers.append(_following(text, likely))
+                else:
+                    raise _speechless(
+                        text, words=said.words is not None, follows=scores is not None
+                    )
         return answers
 
     def _named(self, likely: Tensor) -> list[tuple[str, float]]:
@@ -327,6 +346,27 @@ def _answer(texts: Sequence[str], best: Sequence[Sequence[tuple[str, float]]]) -
         "masks": [[{"word": word, "p": p} for word, p in each] for each in best],
     }
     return Answer("\t".join([filled, *shown]), fields)
+
+
+def _following(texts: Sequence[str], likely: float) -> Answer:
+    """Whether the second text follows the first, and how likely that is."""
+    label, p = ("follows", likely) if likely >= 0.5 else ("does not follow", 1 - likely)
+    fields = {"text": "\t".join(texts), "follows": likely >= 0.5, "p": round(likely, 6)}
+    return Answer(f"{label}\t{p:.4f}", fields)
+
+
+def _speechless(texts: Sequence[str], *, words: bool, follows: bool) -> UserError:
+    """Of this input a model with such heads says nothing."""
+    if words:
+        what = f"it guesses words behind {MASK} alone, not whether texts follow each other"
+    elif follows:
+        what = "it says of two texts, apart by a tab, whether the second follows, and no words"
+    else:
+        what = (
+            "it is an encoder alone, which guesses nothing: look into it with `regard look`, or "
+            "begin a recipe with it by model.source"
+        )
+    return UserError(f"{texts[0][:60]!r}: this model says nothing of such a text; {what}")
 
 
 def sources_of(data: DocumentTexts, folder: Path, names: Sequence[str]) -> Iterator[Documents]:
