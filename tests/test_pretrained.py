@@ -21,6 +21,7 @@ from regard.pretrained import (
 )
 from regard.recipe import checked
 from regard.run import create, load
+from tests.hub.decoder_folders import gpt2_folder
 from tests.hub.folders import VOCABULARY, bert_folder, changed, roberta_folder, tokeniser
 from tests.hub.test_crafted import CRAFTED
 
@@ -246,16 +247,32 @@ def test_a_vocabulary_that_does_not_match_the_embedding_is_refused(
         from_pretrained(bert)
 
 
+@pytest.mark.parametrize(
+    ("names", "match"),
+    [
+        ({"0": "a"}, "one label is a number to be predicted, not a class"),
+        ({"0": "a", "1": "a"}, 'two classes of the name "a"'),
+        ({"0": "a", "1": "\ud800"}, "classes by names that are texts"),
+        ({"0": "a", "1": None}, "classes by names that are texts"),
+        ({"0": "a", "5": "b"}, "classes by their numbers from 0"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused(
+    tmp_path: Path, names: dict[str, object], match: str
+) -> None:
+    for folder in (
+        bert_folder(tmp_path / "bert", "BertForSequenceClassification"),
+        gpt2_folder(tmp_path / "gpt2", "GPT2ForSequenceClassification"),
+    ):
+        changed(folder, id2label=names)
+        with pytest.raises(UserError, match=rf"config\.json: .*{match}"):
+            from_pretrained(folder)
+
+
 def test_labels_that_do_not_match_the_classes_are_refused(tmp_path: Path) -> None:
     folder = bert_folder(tmp_path, "BertForSequenceClassification", **labelled(3))
     changed(folder, id2label={"0": "a", "1": "b"})
     with pytest.raises(UserError, match=r"classifier\.weight is \[3, 8\], .* makes it \[2, 8\]"):
-        from_pretrained(folder)
-    changed(folder, id2label={"0": "a"})
-    with pytest.raises(UserError, match="one label is a number to be predicted, not a class"):
-        from_pretrained(folder)
-    changed(folder, id2label={"0": "a", "5": "b"})
-    with pytest.raises(UserError, match="classes by their numbers from 0"):
         from_pretrained(folder)
 
 

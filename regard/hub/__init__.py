@@ -13,12 +13,14 @@
 True
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose, nearest
 from regard.hub import bert, distilbert, gpt, gpt2, marian, roberta
@@ -75,7 +77,10 @@ def from_pretrained(folder: Path, architecture: str | None = None) -> Loaded:
     tensors = read_tensors(folder)
     if plan.otherwise is not None and plan.table.lacks(tensors):
         plan = plan.otherwise
-    shapes = {name: each.shape for name, each in empty(plan).state_dict().items()}
+    if architecture is None and not settings.has("architectures") and plan.table.lacks(tensors):
+        raise unnamed(family, settings, tensors)
+    with blamed(settings.path):
+        shapes = {name: each.shape for name, each in empty(plan).state_dict().items()}
     ours, told = to_ours(plan.table, tensors, shapes, str(folder))
     with Undrawn():
         model = MODELS[plan.kind](plan.model, **plan.sizes)
@@ -142,17 +147,41 @@ def differs(family: Family, config: dict[str, object], ours: Ours) -> Table | st
 
 def planned(family: Family, settings: Settings, architecture: str | None = None) -> Plan:
     """What a config means here; settings that no model of ours can have are refused."""
-    try:
+    with blamed(settings.path):
         return family.ours(settings, architecture_of(settings, family, architecture))
+
+
+@contextmanager
+def blamed(path: Path) -> Iterator[None]:
+    """What cannot be, told with the file that asks for it, unless one of its folder is named."""
+    try:
+        yield
     except UserError as problem:
-        where = "" if str(settings.path) in str(problem) else f"{settings.path}: "
+        where = "" if str(path.parent) in str(problem) else f"{path}: "
         raise UserError(f"{where}{problem}") from None
     except ValidationError as problem:
         first = problem.errors()[0]
         place = ".".join(str(each) for each in first["loc"])
         given = f"{place}={first['input']!r} " if place else ""
         said = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
-        raise UserError(f"{settings.path}: {given}{said}") from None
+        raise UserError(f"{path}: {given}{said}") from None
+
+
+def unnamed(family: Family, settings: Settings, tensors: Mapping[str, Tensor]) -> UserError:
+    """No architecture is named, and the first of the family is not it: those that would do."""
+    fits: dict[str, int] = {}
+    for name in family.kinds:
+        try:
+            table = planned(family, settings, name).table
+        except UserError:
+            continue  # its settings are not those of this one
+        if not table.lacks(tensors):
+            fits[name] = len(table.every)
+    best = sorted(fits, key=lambda name: -fits[name]) or list(family.kinds)
+    return UserError(
+        f"{settings.path}: names no architectures; say --architecture, for these weights "
+        f"{' or '.join(best)}"
+    )
 
 
 def empty(plan: Plan) -> nn.Module:

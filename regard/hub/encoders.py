@@ -77,7 +77,7 @@ def plan(
     what = suffix(architecture)
     if what in BERTS:
         return bert_plan(names, settings, what, encoding, heads)
-    sizes, labels = {"vocabulary": settings.whole("vocab_size")}, settings.labels()
+    sizes, labels = {"vocabulary": settings.whole("vocab_size", least=1)}, settings.labels()
     model: Config
     if what == "ForQuestionAnswering":
         if len(labels) != 2:
@@ -89,12 +89,7 @@ def plan(
         kind, task, rows = "bert_tagger", "tag", layer("output", names.tagger)
         model = BERTTagger.Config(encoder=encoding, dropout=heads.tagger_dropout)
     else:
-        settings.refuse_unless("problem_type", None, "single_label_classification")
-        if len(labels) < 2:
-            raise UserError(
-                f"{settings.path}: one label is a number to be predicted, not a class, which is "
-                "not known here; --architecture takes the encoder alone"
-            )
+        labels = classes(settings)
         first, last = names.classifier
         kind, task = "bert_classifier", "classify"
         rows = [*layer("pooler.dense", first), *layer("output", last)]
@@ -113,6 +108,18 @@ def plan(
         old=OLD,
     )
     return Plan(kind=kind, task=task, model=model, sizes=sizes, table=table, labels=labels)
+
+
+def classes(settings: Settings) -> tuple[str, ...]:
+    """The classes of a classifier, of which a text has one."""
+    settings.refuse_unless("problem_type", None, "single_label_classification")
+    labels = settings.labels()
+    if len(labels) < 2:
+        raise UserError(
+            f"{settings.path}: one label is a number to be predicted, not a class, which is "
+            "not known here; --architecture takes the model without it"
+        )
+    return labels
 
 
 def bert_plan(
@@ -145,7 +152,7 @@ def bert_plan(
             pooled=pooled,
             next_sentence=follows,
         ),
-        sizes={"vocabulary": settings.whole("vocab_size")},
+        sizes={"vocabulary": settings.whole("vocab_size", least=1)},
         table=Table(
             rows,
             layers=encoding.layers,

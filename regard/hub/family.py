@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from regard.core.config import Config
-from regard.core.errors import UserError
+from regard.core.errors import UserError, nearest
 from regard.hub.keys import Table
 from regard.hub.store import Settings
 
@@ -76,8 +76,10 @@ def architecture_of(settings: Settings, family: Family, given: str | None = None
     named = settings.words("architectures")
     name = given or (named[0] if named else next(iter(family.kinds)))
     if name not in family.kinds:
+        near = nearest(name, family.kinds)
+        order = sorted(family.kinds, key=lambda each: each != near)
         raise UserError(
             f"{settings.path}: the architecture {name!r} of {family.name} is not known here. "
-            f"Known: {', '.join(family.kinds)}"
+            f"Known: {', '.join(order)}"
         )
     return name

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.hub.encoders import labelled
+from regard.hub.encoders import classes, labelled
 from regard.hub.family import Ours, Plan
 from regard.hub.keys import Row, Table, layer
 from regard.hub.store import MOST_LAYERS, Settings, said_in
@@ -87,7 +87,7 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
         "attention_dropout": settings.number("attn_pdrop", 0.1),
     }
     made = GPT.Config.model_validate(body)
-    sizes = {"vocabulary": settings.whole("vocab_size")}
+    sizes = {"vocabulary": settings.whole("vocab_size", least=1)}
     if architecture != names.classifier:
         table = Table(
             rows(names, "", tied=tied),
@@ -105,8 +105,7 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
             table=table,
             data={"stop_at_end": ends(settings)},
         )
-    settings.refuse_unless("problem_type", None, "single_label_classification")
-    labels = settings.labels()
+    labels = classes(settings)
     model: Config = GPTClassifier.Config(body=made, dropout=0.0)
     return Plan(
         kind="gpt_classifier",

@@ -102,9 +102,9 @@ def ours(settings: Settings, name: str) -> Plan:
     """What a config of Marian means here."""
     for key, known in PLAIN.items():
         settings.refuse_unless(key, known)
-    words = settings.whole("vocab_size")
+    words = settings.whole("vocab_size", least=1)
     sizes = {
-        "vocabulary": settings.whole("decoder_vocab_size", words),
+        "vocabulary": settings.whole("decoder_vocab_size", words, least=1),
         "source_vocabulary": words,
     }
     activation = settings.word("activation_function", "gelu")

@@ -7,6 +7,7 @@ UserError of one line.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ LARGEST = 2**24
 """Of any size in a config: what is larger is a mistake or an attack."""
 MOST_LAYERS = 4096
 LONGEST_NAME = 200
+HALVES = frozenset(map(chr, range(0xD800, 0xE000)))
+"""Half characters, which JSON can spell and no file can hold."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +94,22 @@ class Settings:
         """The classes of `id2label` in their order; `LABEL_0` and so on if there are none."""
         found = self.values.get("id2label")
         if found is None:
-            count = self.whole("num_labels", 2, most=2**20)
+            count = self.whole("num_labels", 2, least=1, most=2**20)
             return tuple(f"LABEL_{number}" for number in range(count))
-        if not isinstance(found, dict) or set(found) != {str(each) for each in range(len(found))}:
+        numbers = [str(each) for each in range(len(found))] if isinstance(found, dict) else []
+        if not isinstance(found, dict) or not found or set(found) != set(numbers):
             raise self._wrong("id2label", found, "classes by their numbers from 0")
-        return tuple(str(found[str(number)]) for number in range(len(found)))
+        names = [found[number] for number in numbers]
+        if not all(isinstance(each, str | int) and HALVES.isdisjoint(str(each)) for each in names):
+            raise self._wrong("id2label", found, "classes by names that are texts")
+        labels = tuple(str(each) for each in names)
+        twice = [label for label, count in Counter(labels).items() if count > 1]
+        if twice:
+            raise UserError(
+                f"{self.path}: id2label has two classes of the name {shortened(twice[0])}, which "
+                "could not be told apart; give each a name of its own"
+            )
+        return labels
 
     def refuse_unless(self, name: str, *allowed: object) -> None:
         """Refuse a setting that changes the model in a way that is not known here.
@@ -169,8 +183,10 @@ def read_shards(index: Path) -> dict[str, Tensor]:
         raise UserError(f"{index}: has no weight_map")
     found: dict[str, Tensor] = {}
     for name in sorted({str(each) for each in held.values()}):
-        if Path(name).name != name:
-            raise UserError(f"{index}: names the file {name!r}, which is not in this folder")
+        if Path(name).name != name or name in ("", "..") or len(name) > LONGEST_NAME:
+            raise UserError(
+                f"{index}: names the file {shortened(name)}, which is none of this folder"
+            )
         path = index.with_name(name)
         if not path.exists():
             raise UserError(f"{path}: this shard is missing; {index.name} names it")
@@ -195,6 +211,8 @@ def read_file(path: Path) -> dict[str, Tensor]:
             raise UserError(f"{path}: {name!r} is a {type(each).__name__}, not a tensor")
         if each.layout != torch.strided or each.is_quantized:
             raise UserError(f"{path}: {name} is no plain tensor; save the model without packing")
+        if each.is_meta:
+            raise UserError(f"{path}: {name} has a shape and no numbers; save the model whole")
     return found
 
 
@@ -215,8 +233,20 @@ def told(path: Path) -> Iterator[None]:
     except Exception as problem:
         raise UserError(
             f"{path}: cannot be read as weights alone, and nothing of it was run "
-            f"({one_line(problem)})"
+            f"({reason(problem)})"
         ) from None
+
+
+def reason(problem: Exception) -> str:
+    """Why torch did not read a file, without its advice to run what stands in it nevertheless."""
+    told = str(problem)
+    asked = re.search(r"GLOBAL (\S+)", told)
+    if asked is not None:
+        return f"it asks for {asked[1]}, which is no weight: do not trust it"
+    if "weights_only" in told:
+        found = re.search(r"Unsupported \w+ \S+", told)
+        return "it holds what is no weight" + (f": {found[0]}" if found else "")
+    return one_line(problem)
 
 
 def write_folder(

@@ -126,7 +126,7 @@ def found(folder: Path, name: str, origin: str) -> Path:
         return full
     near = full.parent if full.parent.is_dir() else folder
     guess = nearest(full.name, [each.name for each in near.glob("*")]) if near.is_dir() else None
-    hint = f"; did you mean {near / guess}?" if guess else ""
+    hint = f"; did you mean {near / guess}?" if guess else "."
     source = f" It comes from: {origin}." if origin else ""
     raise UserError(
         f"{full}: no such file{hint} The data folder is {folder} "

@@ -155,6 +155,16 @@ def test_a_checkpoint_is_read_as_another_architecture_on_demand(folder: Path) ->
         from_pretrained(folder, "BertLMHeadModel")
 
 
+def test_a_config_that_names_no_architecture_is_told_which_would_do(folder: Path) -> None:
+    changed(folder, architectures=None)
+    assert from_pretrained(folder).plan.model.words  # the first of the family
+    bert_folder(folder, "BertForSequenceClassification")
+    changed(folder, architectures=None)
+    refused(
+        folder, r"config\.json: names no .* --architecture, .* BertForSequenceC\w+ or BertModel"
+    )
+
+
 @pytest.mark.parametrize("keep", [0, 7, 8, 100, -1])
 def test_a_torn_safetensors_file_is_refused(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
@@ -237,8 +247,14 @@ class Runs:
 def test_a_malicious_bin_is_refused_and_nothing_of_it_runs(folder: Path, tmp_path: Path) -> None:
     trap = tmp_path / "ran"
     as_bin(folder, {"bert.weight": torch.ones(2), "trap": Runs(trap)})
-    refused(folder, "nothing of it was run")
+    refused(folder, r"nothing of it was run \(it asks for getattr, .* do not trust it")
     assert not trap.exists()
+
+
+def test_a_bin_without_numbers_is_refused(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    as_bin(folder, {name: each.to("meta") for name, each in tensors.items()})
+    refused(folder, r"pytorch_model\.bin: .* has a shape and no numbers")
 
 
 @pytest.mark.parametrize("given", [[1, 2], {"a": 3}, {1: torch.ones(2)}, torch.ones(2)])
@@ -274,7 +290,10 @@ def test_a_folder_without_weights_is_refused(folder: Path) -> None:
     ("index", "match"),
     [
         ({}, "has no weight_map"),
-        ({"weight_map": {"a": "../secret.safetensors"}}, "which is not in this folder"),
+        ({"weight_map": {"a": "../secret.safetensors"}}, "which is none of this folder"),
+        ({"weight_map": {"a": ""}}, 'names the file "", which is none of this folder'),
+        ({"weight_map": {"a": ".."}}, "which is none of this folder"),
+        ({"weight_map": {"a": "x" * 5000}}, "which is none of this folder"),
         ({"weight_map": {"a": "absent.safetensors"}}, "this shard is missing"),
         ({"weight_map": {"a": "part.safetensors"}}, "no shard holds a"),
     ],
@@ -292,6 +311,8 @@ def test_an_index_that_does_not_fit_is_refused(folder: Path, index: object, matc
         ({"model_type": "robrta"}, "Known: roberta, "),
         ({"model_type": None}, "model_type is missing"),
         ({"architectures": ["BertForMultipleChoice"]}, "BertForMultipleChoice.* is not known here"),
+        ({"architectures": ["BertForTokenClass"]}, r"is not known here\. Known: BertForTokenC"),
+        ({"architectures": ["BertForTokenClassification"], "id2label": {}}, "id2label={} must be"),
         ({"architectures": "BertModel"}, "architectures=.* must be a list of texts"),
         ({"hidden_size": 16}, r"is \[17, 8\], and the config makes it \[17, 16\]"),
         ({"hidden_size": 9}, "width=9 is not divisible by heads=2"),
@@ -308,7 +329,7 @@ def test_an_index_that_does_not_fit_is_refused(folder: Path, index: object, matc
         ({"layer_norm_eps": -1.0}, "layer_norm_eps=-1.0 must be a number of at least 0"),
         ({"hidden_dropout_prob": 1.0}, "dropout=1.0 must be less than 1"),
         ({"type_vocab_size": 0}, "type_vocab_size=0 must be a whole number from 1 to"),
-        ({"vocab_size": 0}, "vocabulary=0 must be a whole number above zero"),
+        ({"vocab_size": 0}, r"config\.json: vocab_size=0 must be a whole number from 1"),
         ({"num_attention_heads": 0}, "heads=0 must be greater than 0"),
         ({"max_position_embeddings": 0}, "context=0 must be greater than 0"),
         ({"num_hidden_layers": 0}, "layers=0 must be greater than 0"),

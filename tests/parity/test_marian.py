@@ -225,6 +225,9 @@ def test_old_folders_have_no_bias_and_hold_positions(tmp_path: Path) -> None:
         ({"vocab_size": 24}, r"shared.weight is \[23, 8\]|one vocabulary"),
         ({"architectures": ["MarianForCausalLM"]}, "Known: MarianMTModel"),
         ({"num_beams": -1}, "num_beams"),
+        ({"d_model": 7}, r"config\.json: width=7 "),
+        ({"decoder_vocab_size": 5}, r"config\.json: shared=.all. needs one vocabulary"),
+        ({"decoder_vocab_size": 0}, r"config\.json: decoder_vocab_size=0 must be"),
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
