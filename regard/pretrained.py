@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from regard import hub
 from regard.core.device import pick_device
 from regard.core.errors import UserError, choose
+from regard.data.pipeline import MASK
 from regard.data.tokenise import Tokeniser
 from regard.hub import tokenisers
 from regard.hub.download import located
@@ -66,7 +67,8 @@ def from_pretrained(
                 f"{folder}: the tokeniser has {size}={count}, and the model "
                 f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
             )
-    return Run(folder, recipe, task, loaded.model.to(pick_device(device)), loaded.told)
+    told = (*loaded.told, *told_of(folder, loaded, sides))
+    return Run(folder, recipe, task, loaded.model.to(pick_device(device)), told)
 
 
 def import_run(run: Run, folder: Path, data: Path) -> Run:
@@ -215,6 +217,23 @@ def sides_of(folder: Path, loaded: hub.Loaded) -> dict[str, Tokeniser]:
         pair = read_pair(folder, sizes["source_vocabulary"], sizes["vocabulary"])
         return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}
     return {"tokenizer.json": tokenisers.read(folder, loaded.family, sizes["vocabulary"])}
+
+
+def told_of(folder: Path, loaded: hub.Loaded, sides: Mapping[str, Tokeniser]) -> Sequence[str]:
+    """What there is to say of tokenisers; a masked language model without a mask is refused."""
+    guesses = isinstance(loaded.model, BERT) and loaded.model.config.words
+    if guesses and any(each.spelling(MASK) is None for each in sides.values()):
+        raise UserError(
+            f"{folder}: the tokeniser has no mask token, and the model guesses hidden words; name "
+            "one as mask_token in tokenizer_config.json, or take the encoder alone with "
+            "--architecture"
+        )
+    bare = {(tokenisers.untokened(each), each.vocabulary) for each in sides.values()}
+    return [
+        f"{count:,} of {rows:,} rows of the embedding have no token"
+        for count, rows in sorted(bare)
+        if count
+    ]
 
 
 def write_tokenisers(task: OpenTask, folder: Path, family: str, longest: int) -> None:

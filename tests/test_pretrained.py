@@ -96,12 +96,14 @@ def test_a_blank_before_a_hidden_word_is_part_of_it(tmp_path: Path) -> None:
     run = from_pretrained(roberta_folder(tmp_path))
     words = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the cat <mask> on a mat.", "<mask> cat", "a <mask><mask> .", "the   <mask>"):
-        batch, _ = run.task.shown([text.replace("<mask>", "[MASK]")])
-        assert batch["tokens"][0].tolist() == words(text)["input_ids"], text
+        for written in (text.replace("<mask>", "[MASK]"), text):
+            batch, _ = run.task.shown([written])
+            assert batch["tokens"][0].tolist() == words(text)["input_ids"], written
     model = transformers.RobertaForMaskedLM.from_pretrained(tmp_path)
     with torch.no_grad():
         there = model(**words("the cat <mask> on", return_tensors="pt")).logits[0, 3].softmax(0)
-    (answer,) = run.predict(["the cat [MASK] on"])
+    answer, again = run.predict(["the cat [MASK] on", "the cat <mask> on"])
+    assert answer == again
     likely = torch.where(run.task.tokeniser.special, 0.0, there).max().item()
     assert answer.fields["masks"][0][0]["p"] == pytest.approx(likely, abs=2e-6)
     save_pretrained(run, tmp_path / "back")
@@ -267,6 +269,35 @@ def test_labels_that_cannot_be_are_refused(
         changed(folder, id2label=names)
         with pytest.raises(UserError, match=rf"config\.json: .*{match}"):
             from_pretrained(folder)
+
+
+def test_rows_without_a_token_are_told_and_never_guessed(tmp_path: Path) -> None:
+    folder = bert_folder(tmp_path / "padded", vocab_size=24)
+    run = from_pretrained(folder)
+    assert run.began == ("7 of 24 rows of the embedding have no token",)
+    few = json.loads((folder / "tokenizer.json").read_text())
+    few["model"]["vocab"] = {token: n for token, n in VOCABULARY.items() if n < 7}
+    (folder / "tokenizer.json").write_text(json.dumps(few))
+    (answer,) = from_pretrained(folder).predict(["the [MASK]"])
+    assert {each["word"] for each in answer.fields["masks"][0]} == {"the", "cat"}
+    folder = bert_folder(tmp_path / "gap")
+    few["model"]["vocab"] = {token: n for token, n in VOCABULARY.items() if n < 7 or n == 16}
+    (folder / "tokenizer.json").write_text(json.dumps(few))
+    run = from_pretrained(folder)
+    assert run.began == ("9 of 17 rows of the embedding have no token",)
+    assert len(run.predict(["the [MASK]"])[0].fields["masks"][0]) == 3
+
+
+def test_a_model_that_guesses_needs_a_mask_token(tmp_path: Path) -> None:
+    for name, fails in (("BertForMaskedLM", True), ("BertModel", False)):
+        folder = bert_folder(tmp_path / name, name)
+        for path in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
+            path.write_text(path.read_text().replace("[MASK]", "hidden").replace("mask_", "x_"))
+        if fails:
+            with pytest.raises(UserError, match=r"has no mask token, .* --architecture"):
+                from_pretrained(folder)
+        else:
+            assert from_pretrained(folder).look("the cat")
 
 
 def test_labels_that_do_not_match_the_classes_are_refused(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from torch import Tensor
 from regard.core.atomic import replacing
 from regard.core.errors import UserError, choose, positive
 from regard.data.frame import Frame, frame_of
+from regard.data.panics import guarded, tried
 from regard.data.pieces import UNSEEN, Charsmap, Cleaned
 from regard.data.pipeline import (
     BOS,
@@ -60,17 +60,6 @@ BPE_VOCABULARY = 8192
 """How many byte pairs or word pieces are learnt unless the caller says otherwise."""
 
 
-@contextmanager
-def guarded(name: str) -> Iterator[None]:
-    """Errors of the library as errors for people: its panics are not even Exceptions."""
-    try:
-        yield
-    except (UserError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
-        raise
-    except BaseException as problem:
-        raise UserError(f"{name}: is no tokenizer that works: {problem}") from problem
-
-
 def _writable(text: str) -> None:
     """Refuse half a surrogate pair, which no file can hold and the library cannot take."""
     try:
@@ -87,7 +76,7 @@ class Tokeniser:
     def __init__(
         self, pipeline: Tokenizer, name: str = "tokenizer", spelled: Mapping[str, str] | None = None
     ) -> None:
-        with guarded(name):
+        with tried(name):
             # A file from elsewhere may cut or pad what it encodes, which would spoil a corpus.
             pipeline.no_truncation()
             pipeline.no_padding()
@@ -108,7 +97,7 @@ class Tokeniser:
         self.rules: Charsmap | None = None
         """How texts are cleaned first, if it cuts as SentencePiece does."""
         if UNSEEN in self._numbers:
-            with guarded(name):
+            with tried(name):
                 self.rules = Charsmap.of(self.json)
                 pipeline.normalizer = None  # the same done exactly
 
@@ -152,8 +141,9 @@ class Tokeniser:
 
     @cached_property
     def special(self) -> Bool[Tensor, "V"]:
-        """Which numbers are marks and no text."""
-        marks = torch.zeros(self.vocabulary, dtype=torch.bool)
+        """Which numbers are no text: marks, and those that no token has."""
+        marks = torch.ones(self.vocabulary, dtype=torch.bool)
+        marks[[number for number in self._numbers.values() if number < self.vocabulary]] = False
         added = self._pipeline.get_added_tokens_decoder()
         marks[[number for number, token in added.items() if token.special]] = True
         return marks
@@ -166,7 +156,7 @@ class Tokeniser:
     @cached_property
     def frame(self) -> Frame | None:
         """What its own pipeline puts around a text and between two; None if that is nothing."""
-        with guarded(self._name):
+        with tried(self._name):
             return frame_of(self._pipeline)
 
     @cached_property
@@ -287,7 +277,7 @@ def load(path: Path, spelled: Mapping[str, str] | None = None) -> Tokeniser:
         raise missing(path) from None
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path}: cannot be read: {problem}") from None
-    with guarded(str(path)):
+    with tried(str(path)):
         pipeline = Tokenizer.from_str(text)
     return Tokeniser(pipeline, str(path), spelled_beside(path) if spelled is None else spelled)
 

@@ -24,9 +24,10 @@ from tokenizers import (
 
 from regard.core.atomic import replacing
 from regard.core.errors import UserError
+from regard.data.panics import tried
 from regard.data.pieces import BLANK, UNSEEN
 from regard.data.pipeline import EOS
-from regard.data.tokenise import Tokeniser, guarded
+from regard.data.tokenise import Tokeniser
 from regard.hub.sentencepiece import CONTROL, PAIRS, UNIGRAM, UNKNOWN, Piece, SentencePiece
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.sentencepiece import written as written_model
@@ -75,7 +76,7 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
         model = read_model(path)
         if str(spelled["unk_token"]) not in vocabulary:
             raise UserError(f"{folder / name}: has no {spelled['unk_token']} for what is unknown")
-        with guarded(str(path)):
+        with tried(str(path)):
             pipeline = cut_by(model, vocabulary, str(spelled["unk_token"]), count)
             marks = (roles[key] for key in ("eos_token", "pad_token"))
             pipeline.add_special_tokens(

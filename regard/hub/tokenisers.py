@@ -22,9 +22,10 @@ from tokenizers import (
 
 from regard.core.atomic import replacing
 from regard.core.errors import UserError, choose
+from regard.data.panics import tried
 from regard.data.pieces import UNSEEN
 from regard.data.roles import ROLES, spelled_in
-from regard.data.tokenise import Tokeniser, guarded, load
+from regard.data.tokenise import Tokeniser, load
 from regard.hub.store import read_json, said_in
 
 Settings = Mapping[str, object]
@@ -48,7 +49,7 @@ def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
         return fitted(load(path, spelled), rows, path)
     make = choose("family of tokenisers", family, MAKERS)
     settings = {**DEFAULTS[family], **said_in(folder / CONFIG), **spelled}
-    with guarded(str(folder)):
+    with tried(str(folder)):
         pipeline = make(folder, settings)
         add_marks(pipeline, folder, settings)
     named = {key: str(value) for key, value in settings.items() if key in NAMES}
@@ -74,6 +75,12 @@ def fitted(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
 def unused(number: int) -> str:
     """The name of a number that the vocabulary leaves out."""
     return f"{UNSEEN}{UNSEEN}{number}"
+
+
+def untokened(tokeniser: Tokeniser) -> int:
+    """How many numbers of a vocabulary no token has, which a model is padded with."""
+    every = range(tokeniser.vocabulary)
+    return sum(tokeniser.token(number) in ("", unused(number)) for number in every)
 
 
 def word_pieces(folder: Path, settings: Settings) -> Tokenizer:

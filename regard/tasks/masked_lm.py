@@ -243,12 +243,18 @@ class MaskedLM(Tokenised):
 
     def parted(self, line: str, where: str) -> tuple[str, ...]:
         """A text that has words to guess, or two apart by a tab."""
+        line = self._masked(line)
         if MASK not in line and "\t" not in line:
             raise UserError(
                 f"{where}: there is nothing to guess; write {MASK} for a hidden word, or two texts "
                 "apart by a tab to ask whether one follows the other"
             )
         return tuple(line.split("\t", 1))
+
+    def _masked(self, text: str) -> str:
+        """A text in which hidden words are written as here: RoBERTa writes `<mask>`."""
+        own = self.tokeniser.spelling(MASK)
+        return text if own is None else text.replace(own, MASK)
 
     def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
         """The words behind the masks of each line, or whether its second text follows."""
@@ -259,7 +265,7 @@ class MaskedLM(Tokenised):
         """A text with marks around it, and the part of each token."""
         held = []
         for text in texts:
-            *before, last = text.split(MASK)
+            *before, last = self._masked(text).split(MASK)
             # A blank belongs to the word behind it, which is hidden: byte pairs would keep it.
             rows = self.tokeniser.rows([*(each.rstrip() for each in before), last])
             joined = list(rows[0])
@@ -316,7 +322,7 @@ class MaskedLM(Tokenised):
     def _named(self, likely: Tensor) -> list[tuple[str, float]]:
         """The likeliest tokens that are no marks, and how likely they are."""
         words = torch.where(self.tokeniser.special, 0.0, likely)
-        top = words.topk(min(BEST, len(words)))
+        top = words.topk(min(BEST, int((~self.tokeniser.special).sum())))
         named = zip(top.indices.tolist(), top.values.tolist(), strict=True)
         return [(self.tokeniser.decode([number]).strip(), round(p, 6)) for number, p in named]
 

@@ -1,12 +1,14 @@
 """Tokenisers that someone made to break things: each is refused in one line, and we live on."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from regard.core.errors import UserError
+from regard.data.panics import tried, unprinted
 from regard.data.pieces import UNSEEN
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.spm_pair import read_pair
@@ -83,10 +85,33 @@ def used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CRAFTED)
-def test_a_crafted_tokenizer_json_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_crafted_tokenizer_json_is_refused(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(CRAFTED[name]))
     with pytest.raises(UserError, match=r"tokenizer\.json"):
         used(tmp_path)
+    assert capfd.readouterr().err == "", "what a panic prints is kept back"
+
+
+def test_what_others_say_while_a_file_is_tried_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    panic = "thread '<unnamed>' (7) panicked at src/lib.rs:1:2:\nnone\nstack backtrace:\n"
+    with unprinted():
+        with unprinted():
+            os.write(2, b"one\n")
+        os.write(2, b"two\n")
+        os.write(2, panic.encode())
+    os.write(2, b"three\n")
+    assert capfd.readouterr().err == "one\ntwo\nthree\n"
+
+    def panics() -> None:
+        with tried("x.json"):
+            os.write(2, b"four\n\n" + panic.encode())
+            raise BaseException("none")
+
+    with pytest.raises(UserError, match=r"x\.json: is no tokenizer that works: none"):
+        panics()
+    assert capfd.readouterr().err == "four\n"
 
 
 @pytest.mark.parametrize("depth", [10_000])

@@ -353,6 +353,7 @@ BAD = {
     "shares beyond one": ([], ["data.masked=0.99"], "together at most 1"),
     "a window for marks alone": ([], ["data.window=4"], "window=4 is too small"),
     "a file that is not there": ([], ["data.train=talks.txt"], r"did you mean .*talk\.txt"),
+    "a file like none": ([], ["data.train=q"], r"no such file\. The data folder is"),
 }
 
 
