@@ -2,8 +2,8 @@
 
 Of each row 15 % of the tokens are chosen, marks never. In the place of a chosen token the model
 reads [MASK] in 80 % of cases, a token drawn from the vocabulary in 10 %, and itself in 10 %. Only
-chosen tokens are targets. With `continues`, whole words are chosen: as many as fit into the 15 %,
-and at least one.
+chosen tokens are targets. With `continues`, whole words are chosen: each that still fits into the
+15 %, and at least one.
 
 Everything is drawn by the caller, [B,T,3], so that a row can have the same draws whatever its
 batch.
@@ -101,7 +101,31 @@ class Masking:
         sizes = torch.zeros_like(tokens).scatter_add(1, first, torch.ones_like(tokens))
         # All tokens of a word have the key of its first one, so that sorting keeps them together.
         order = torch.where(plain, keys.gather(1, first), LAST).argsort(dim=1, stable=True)
-        before = torch.where(begins.gather(1, order), places, 0).cummax(1).values  # [B,T]
+        heads = torch.where(begins.gather(1, order), places, 0).cummax(1).values  # [B,T]
         size = sizes.gather(1, first).gather(1, order)
-        fits = (before + size <= due) | (before == 0)
-        return torch.zeros_like(plain).scatter(1, order, fits) & plain
+        fits = filled(size, heads, due, plain.gather(1, order))
+        return torch.zeros_like(plain).scatter(1, order, fits)
+
+
+def filled(
+    size: Int[Tensor, "B T"],
+    heads: Int[Tensor, "B T"],
+    due: Int[Tensor, "B 1"],
+    plain: Bool[Tensor, "B T"],
+) -> Bool[Tensor, "B T"]:
+    """Words from left to right, each that still fits into what is due; if none does, the first.
+
+    Of each token, the size of its word and where that begins. A word that is too large is passed
+    over and smaller ones after it are taken, as BERT's own script does. Every turn settles the
+    words that are larger than what is left where the first of them stands, so there are no more
+    turns than tokens in the longest word.
+    """
+    fits = plain
+    while True:
+        before = fits.long().cumsum(1).gather(1, heads) - 1
+        over = fits & (before + size > due)
+        if not bool(over.any()):
+            break
+        left = due - torch.where(over, before, LAST).amin(1, keepdim=True)
+        fits = fits & ~((over.cumsum(1) > 0) & (size > left))
+    return fits | (plain & (heads == 0) & ~fits.any(1, keepdim=True))
