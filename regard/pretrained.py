@@ -98,6 +98,12 @@ def save_pretrained(
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Path]:
     """Write a run as a folder that transformers loads: weights, config and tokeniser."""
+    if isinstance(run.task, Classification) and run.task.data.both_ways:
+        raise UserError(
+            f"{run.folder}: reads pairs in both orders and adds up what it says of them "
+            "(data.both_ways), which no model of transformers does; train with "
+            "data.both_ways=false to write it"
+        )
     specials = specials_of(run.task)
     ours = Ours(
         kind=run.recipe.kind,
@@ -244,6 +250,8 @@ def write_tokenisers(task: OpenTask, folder: Path, family: str, longest: int) ->
     if isinstance(task, Translation):
         write_pair(Pair(task.numbering.source, task.numbering.target), folder, longest)
     else:
+        marked = isinstance(task, Classification) and task.data.frame == "gpt"
+        reads = tokenisers.between_marks(reads) if marked else reads
         tokenisers.write(reads, folder, family, longest)
 
 

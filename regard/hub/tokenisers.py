@@ -214,6 +214,32 @@ def write(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None
     write_json(folder / "special_tokens_map.json", spelled)
 
 
+def between_marks(tokeniser: Tokeniser) -> Tokeniser:
+    """The tokeniser of GPT's classifiers: `start a delimiter b extract`, numbered behind all."""
+    pipeline = Tokenizer.from_str(tokeniser.json)
+    count = tokeniser.vocabulary
+    names = [
+        name if pipeline.token_to_id(name) is None else unused(count + place)
+        for place, name in enumerate(("<start>", "<delimiter>", "<extract>"))
+    ]
+    pipeline.add_special_tokens(
+        [AddedToken(name, special=True, normalized=False) for name in names]
+    )
+    numbers = [pipeline.token_to_id(name) for name in names]
+    if numbers != [count, count + 1, count + 2]:
+        raise UserError(
+            "the vocabulary of this run leaves numbers out, so the marks of its frame cannot be "
+            "written where transformers would read them"
+        )
+    start, delimiter, extract = names
+    pipeline.post_processor = processors.TemplateProcessing(
+        single=f"{start}:0 $A:0 {extract}:0",
+        pair=f"{start}:0 $A:0 {delimiter}:0 $B:0 {extract}:0",
+        special_tokens=list(zip(names, numbers, strict=True)),
+    )
+    return Tokeniser(pipeline, "tokenizer", tokeniser.spelled)
+
+
 def named_roles(tokeniser: Tokeniser) -> dict[str, str]:
     """The special tokens a tokeniser has, by the names that `transformers` calls them."""
     found = {}

@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
 import transformers
 
+from regard.core.errors import UserError
 from regard.decode import Greedy, Request
 from regard.pretrained import from_pretrained, import_run, save_pretrained
-from regard.recipe import read
+from regard.recipe import checked, read, written
 from regard.run import create, load
 from tests.hub.decoder_folders import LINES, gpt2_folder, gpt_folder, marian_folder
 
@@ -83,6 +85,49 @@ def test_a_classifier_says_what_transformers_says(tmp_path: Path) -> None:
         told = answer.fields["probabilities"]
         assert told == pytest.approx(dict(zip(names.values(), likely, strict=True)), abs=2e-6)
         assert torch.equal(theirs(given).logits, back(given).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pair", [False, True])
+def test_the_marks_around_texts_are_written_too(tmp_path: Path, pair: bool) -> None:
+    source = kept(gpt2_folder(tmp_path / "gpt2", n_positions=90), tmp_path / "run0")
+    rows = [f"{line}\t{other}\t{n}" for n, (line, other) in enumerate(pairwise(LINES))]
+    (tmp_path / "train.tsv").write_text("\n".join(rows * 3))
+    tables: dict[str, object] = {
+        "task": "classify",
+        "about": {"title": "t", "paper": "p", "minutes": 1.0},
+        "data": {
+            "train": "train.tsv",
+            "text": [1, 2] if pair else [1],
+            "label": 3,
+            "tokeniser": "source",
+            "frame": "gpt",
+        },
+        "model": {"kind": "gpt_classifier", "source": str(source)},
+        "train": {"updates": 1, "optimiser": {"name": "adamw", "lr": 1e-3}},
+    }
+    run = create(checked(tables), tmp_path / "run", tmp_path, "cpu")
+    for each in run.model.parameters():
+        torch.nn.init.normal_(each, std=0.4)
+    save_pretrained(run, tmp_path / "out")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    texts, others = LINES[:3], LINES[1:] if pair else None
+    batch = words(texts, others, padding=True, return_tensors="pt")
+    likely = theirs(**batch).logits.softmax(1).tolist()
+    lines = ["\t".join(each) for each in zip(texts, others, strict=True)] if others else texts
+    again = from_pretrained(
+        tmp_path / "out", changes=['data.text=["one", "two"]'] if pair else [], device="cpu"
+    )
+    for opened in (run, again):
+        for told, there in zip(opened.predict(lines), likely, strict=True):
+            assert list(told.fields["probabilities"].values()) == pytest.approx(there, abs=2e-6)
+    if pair:
+        tables["data"] = {**written(run.recipe.data), "both_ways": True}
+        turned = create(checked(tables), tmp_path / "turned", tmp_path, "cpu")
+        with pytest.raises(UserError, match=r"both orders .* data\.both_ways=false"):
+            save_pretrained(turned, tmp_path / "other")
+        assert not (tmp_path / "other").exists()
 
 
 def test_a_marian_translates_as_transformers_does(tmp_path: Path) -> None:
