@@ -1,8 +1,9 @@
 """ONNX: a model as a graph that ONNX Runtime and others compute; batch and length stay free.
 
 Encoders of text with whatever is on top of them read `tokens` `[batch, length]` and `lengths`
-`[batch]`, and `parts` where there are segments; a GPT reads `tokens`, without a cache. The file is
-run once on inputs of other sizes than it was traced with, and what it says is compared with ours.
+`[batch]`, and `parts` where there are segments; a GPT reads `tokens`, without a cache. Every head
+that a model has is an output; one that has none gives its states. The file is run once on inputs of
+other sizes than it was traced with, and what it says is compared with ours.
 """
 
 import logging
@@ -52,23 +53,40 @@ class Encodes(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, tokens: Tensor, lengths: Tensor, parts: Tensor | None = None) -> Tensor:
-        """Logits, or states where there is no head."""
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, parts: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """What the heads say, or states where there are none; `said_by` has their names."""
+        return tuple(self.said_by(tokens, lengths, parts).values())
+
+    def said_by(
+        self, tokens: Tensor, lengths: Tensor, parts: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The same by name."""
         real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         batch = {"tokens": tokens, "lengths": lengths, "allowed": real}
-        return plain(self.model(batch if parts is None else {**batch, "parts": parts}))
+        said = self.model(batch if parts is None else {**batch, "parts": parts})
+        if isinstance(self.model, TextEncoder):
+            return {"states": said}
+        return outputs(said)
 
 
-def plain(said: object) -> Tensor:
-    """What a model says, as one tensor: scores, or states if there are none."""
+def outputs(said: object) -> dict[str, Tensor]:
+    """What a model says as tensors by name: scores, or states if it has no head."""
     if isinstance(said, Tensor):
-        return said
+        return {"logits": said}
     if isinstance(said, Tags):
-        return said.scores
+        return {"logits": said.scores}
     if isinstance(said, Spans):
-        return torch.stack((said.first, said.last), 2)
+        return {"logits": torch.stack((said.first, said.last), 2)}
     assert isinstance(said, Said)
-    return said.states if said.words is None else said.words.logits()
+    words = None if said.words is None else said.words.logits()
+    heads = {"logits": words, "next_sentence": said.next_sentence}
+    found = {name: each for name, each in heads.items() if each is not None}
+    if found:
+        return found
+    bare = {"states": said.states, "pooled": said.pooled}
+    return {name: each for name, each in bare.items() if each is not None}
 
 
 def export(model: nn.Module, path: Path) -> float:
@@ -85,13 +103,14 @@ def export(model: nn.Module, path: Path) -> float:
         name: {0: batch, 1: length} if t.dim() == 2 else {0: batch} for name, t in example.items()
     }
     with quiet(), torch.no_grad():
+        names = list(adapted.said_by(**example)) if isinstance(adapted, Encodes) else ["logits"]
         made = torch.onnx.export(
             adapted,
             kwargs=dict(example),
             dynamo=True,
             dynamic_shapes=free,
             input_names=list(example),
-            output_names=["states" if isinstance(model, TextEncoder) else "logits"],
+            output_names=names,
             verbose=False,
         )
     assert made is not None
@@ -148,15 +167,18 @@ def difference(adapted: nn.Module, session: object, rows: int, length: int) -> f
     """The largest difference at real tokens between the file's output and ours."""
     names = tuple(each.name for each in session.get_inputs())  # type: ignore[attr-defined]
     given = inputs(names, rows, length)
-    (theirs,) = session.run(  # type: ignore[attr-defined]
+    theirs = session.run(  # type: ignore[attr-defined]
         None, {name: each.numpy() for name, each in given.items()}
     )
     with torch.no_grad():
-        ours = adapted(**given)
-    off = (ours - torch.from_numpy(theirs)).abs()
-    if "lengths" in given and off.dim() == 3:  # what is said of padding means nothing
-        off = off[torch.arange(length) < given["lengths"][:, None]]
-    largest = float(off.max())
+        said = adapted(**given)
+    ours = said if isinstance(said, tuple) else (said,)
+    largest = 0.0
+    for one, other in zip(ours, theirs, strict=True):
+        off = (one - torch.from_numpy(other)).abs()
+        if "lengths" in given and off.dim() == 3:  # what is said of padding means nothing
+            off = off[torch.arange(length) < given["lengths"][:, None]]
+        largest = max(largest, float(off.max()))
     if not largest <= TOLERANCE:
         raise UserError(f"the ONNX file says something else than the model: off by {largest:.2g}")
     return largest

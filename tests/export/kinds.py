@@ -19,9 +19,24 @@ ALONE = ENCODING.model_copy(update={"segments": 0})
 
 BUILT: dict[str, Callable[[], nn.Module]] = {
     "bert": lambda: BERT(BERT.Config(encoder=ENCODING), V),
+    "pretraining": lambda: BERT(BERT.Config(encoder=ENCODING, pooled=True, next_sentence=True), V),
+    "next sentence": lambda: BERT(
+        BERT.Config(encoder=ENCODING, words=False, pooled=True, next_sentence=True), V
+    ),
+    "alone": lambda: BERT(BERT.Config(encoder=ENCODING, words=False, pooled=True), V),
     "classifier": lambda: BERTClassifier(BERTClassifier.Config(encoder=ALONE), V, 3),
     "gpt": lambda: GPT(GPT.Config(width=8, heads=2, layers=1, context=16), V),
 }
+
+OUTPUTS: dict[str, list[str]] = {
+    "bert": ["logits"],
+    "pretraining": ["logits", "next_sentence"],
+    "next sentence": ["next_sentence"],
+    "alone": ["states", "pooled"],
+    "classifier": ["logits"],
+    "gpt": ["logits"],
+}
+"""What each file gives."""
 
 
 def exported(folder: Path) -> dict[str, float]:

@@ -11,7 +11,7 @@ import torch
 from regard.core.errors import UserError
 from regard.export.onnx import difference, export
 from regard.models.rnn_lm import RNNLM
-from tests.export.kinds import BUILT, V
+from tests.export.kinds import BUILT, OUTPUTS, V
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -33,6 +33,9 @@ def test_a_file_says_what_the_model_says(tmp_path: Path) -> None:
     assert set(told) == set(BUILT)
     assert max(told.values()) < 1e-5
     assert not done.stderr, "nothing but the answer is said"
+    for name, outputs in OUTPUTS.items():
+        session = onnxruntime.InferenceSession(tmp_path / f"{name}.onnx")
+        assert [each.name for each in session.get_outputs()] == outputs, name
 
 
 def test_what_it_cannot_hold_is_said(tmp_path: Path, as_users_run_it: None) -> None:
