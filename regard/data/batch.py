@@ -19,6 +19,9 @@ from torch import Tensor
 from regard.core.errors import UserError, divides, positive
 from regard.core.protocols import Batch
 
+SAMPLED = 32
+"""About how many batches are looked at to know data again."""
+
 IGNORE = -100
 """The target that counts for nothing, as torch's cross entropy has it."""
 
@@ -52,6 +55,18 @@ def within(index: int, count: int) -> int:
     return index
 
 
+def digest_of(*tensors: Tensor) -> str:
+    """The SHA-256 of what tensors hold, in short.
+
+    >>> digest_of(torch.tensor([1, 2])) == digest_of(torch.tensor([1]), torch.tensor([2]))
+    True
+    """
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
 class WholeBatches(ABC):
     """Batches of so many rows each, that can be dealt out to several processes."""
 
@@ -70,6 +85,17 @@ class WholeBatches(ABC):
     @abstractmethod
     def batch(self, epoch: int, index: int) -> Batch:
         """One batch; the same one whenever it is asked for."""
+
+    @property
+    def digest(self) -> str:
+        """What the data are known again by: some of the batches, if there is nothing better."""
+        return digest_of(*self.sampled())
+
+    def sampled(self) -> list[Tensor]:
+        """The numbers of some batches; none that may differ in the last bit between machines."""
+        some = range(0, len(self), max(1, len(self) // SAMPLED))
+        batches = (sorted(self.batch(0, index).items()) for index in some)
+        return [each for batch in batches for _, each in batch if not each.is_floating_point()]
 
     def starts(self, index: int) -> bool:
         """Does a batch begin anew, so that nothing is carried into it?"""
@@ -99,6 +125,11 @@ class Shard:
         """The rows of this process."""
         whole = self._whole.batch(epoch, index)
         return {name: rows[self._rows] for name, rows in whole.items()}
+
+    @property
+    def digest(self) -> str:
+        """That of the whole batches."""
+        return self._whole.digest
 
     def starts(self, index: int) -> bool:
         """Does a batch begin anew?"""
@@ -133,6 +164,11 @@ class ContinuousBatches(WholeBatches):
 
     def __len__(self) -> int:
         return -(-self._targets // self._window)
+
+    @property
+    def digest(self) -> str:
+        """The whole text."""
+        return digest_of(self._streams)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """The next window of every stream; all epochs are the same."""
@@ -175,6 +211,11 @@ class WindowBatches(WholeBatches):
 
     def __len__(self) -> int:
         return self._steps
+
+    @property
+    def digest(self) -> str:
+        """The whole text."""
+        return digest_of(self._ids)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """Windows drawn for this epoch and index."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from regard.core.errors import UserError, divides, positive
 from regard.core.protocols import Batch
-from regard.data.batch import IGNORE, Shard, WholeBatches, shuffled, within
+from regard.data.batch import IGNORE, Shard, WholeBatches, digest_of, shuffled, within
 
 NARROWEST = 8
 """Shorter sentences than this share the first bucket."""
@@ -133,6 +133,11 @@ class BucketBatches(WholeBatches):
 
     def __len__(self) -> int:
         return len(self._cuts) - 1
+
+    @property
+    def digest(self) -> str:
+        """The length of every sentence, and some of the batches."""
+        return digest_of(self._lengths, *self.sampled())
 
     def numbers(self, epoch: int, index: int) -> Int[Tensor, "B"]:
         """Which sentences are in a batch."""

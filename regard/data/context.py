@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.core.errors import UserError, positive
 from regard.core.protocols import Batch
-from regard.data.batch import WholeBatches, draws, within
+from regard.data.batch import WholeBatches, digest_of, draws, within
 
 CENTRES = 16
 """Centres in a row: few enough that the noise is not the same for too many of them, enough that
@@ -102,6 +102,11 @@ class ContextBatches(WholeBatches):
 
     def __len__(self) -> int:
         return -(-len(self._ids) // self._words)
+
+    @property
+    def digest(self) -> str:
+        """The whole text."""
+        return digest_of(self._ids)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """The words of one place of the text, anew for every epoch."""

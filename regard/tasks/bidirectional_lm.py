@@ -170,6 +170,11 @@ class SpelledBatches(WholeBatches):
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def digest(self) -> str:
+        """The text."""
+        return self._batches.digest
+
     def batch(self, epoch: int, index: int) -> Batch:
         """The window, spelled."""
         read = self._batches.batch(epoch, index)

@@ -234,6 +234,11 @@ class WithSubwords(WholeBatches):
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def digest(self) -> str:
+        """The text."""
+        return self._batches.digest
+
     def batch(self, epoch: int, index: int) -> Batch:
         """The batch, with n-grams."""
         batch = self._batches.batch(epoch, index)

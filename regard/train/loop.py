@@ -108,6 +108,7 @@ class Loop:
             optimiser=build(settings.optimiser, model, settings.stages),
             ema=None if settings.ema is None else Ema(model, settings.ema),
             batches=len(batches),
+            data=getattr(batches, "digest", None),
             world=world,
             device=self.device,
         )

@@ -66,6 +66,8 @@ class Facts:
     processes: int
     ema: bool
     carries: bool
+    data: str | None = None
+    """The digest of the training data; older checkpoints have none, nor have data that say none."""
 
 
 @dataclass(kw_only=True)
@@ -77,6 +79,8 @@ class State:
     ema: Ema | None
     batches: int
     """How many batches an epoch has in this process."""
+    data: str | None = None
+    """The digest of the training data, if they say one."""
     world: World
     device: torch.device
     progress: Progress = field(default_factory=Progress)
@@ -120,17 +124,20 @@ class State:
             processes=self.world.size,
             ema=self.ema is not None,
             carries=self.carry is not None,
+            data=self.data,
         )
 
     def _refuse_another(self, was: Facts, source: str) -> None:
         now = self._facts({})
         refuse_another(was.model, now.model, source=source)
-        pairs = {
+        pairs: dict[str, tuple[object, object]] = {
             "the optimiser": (was.optimiser, now.optimiser),
             "the number of batches in an epoch": (was.batches, now.batches),
             "the number of processes": (was.processes, now.processes),
             "the use of a moving average (ema)": (was.ema, now.ema),
         }
+        if was.data is not None:
+            pairs["the digest of the training data"] = (was.data, now.data)
         for what, (before, after) in pairs.items():
             if before != after:
                 raise UserError(

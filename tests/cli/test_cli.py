@@ -120,6 +120,18 @@ def test_a_text_on_stdin_is_trained_on_and_gone_on_with(
     assert (bad.returncode, "stdin:2: byte 1" in bad.stderr) == (2, True)
 
 
+def test_a_text_that_has_changed_is_noticed(regard: Regard, place: Path) -> None:
+    assert regard("train", "small.toml").returncode == 0
+    recipe, text = place / "runs/small/recipe.toml", place / "text.txt"
+    recipe.write_text(recipe.read_text().replace("updates = 4", "updates = 6"))
+    whole = text.read_text()
+    text.write_text(whole[:1000] + whole[1001:].replace("q", "o", 1) + "\n")
+    done = regard("resume", "runs/small")
+    assert (done.returncode, "digest of the training data" in done.stderr) == (2, True), done.stderr
+    text.write_text(whole)
+    assert regard("resume", "runs/small").returncode == 0
+
+
 def test_errors_are_one_line_and_exit_code_two(regard: Regard, place: Path) -> None:
     for words, message in (
         (["train", "smal"], "unknown recipe 'smal'"),

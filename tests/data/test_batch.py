@@ -118,6 +118,19 @@ def test_a_rank_that_does_not_exist_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_data_are_known_again_and_other_data_are_not(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = KINDS[kind](0).digest
+    assert KINDS[kind](0).digest == digest
+    assert KINDS[kind](0).shard(0, 2).digest == KINDS[kind](0).shard(1, 2).digest
+    monkeypatch.setitem(globals(), "IDS", torch.cat([IDS[:50], IDS[50:51] + 1, IDS[51:]]))
+    changed = [[each + 1 for each in sentence] for sentence in SENTENCES]
+    monkeypatch.setitem(globals(), "SENTENCES", changed)
+    assert KINDS[kind](0).digest != digest
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_only_continuous_batches_go_on_from_one_another(kind: str) -> None:
     for batches in (KINDS[kind](0), KINDS[kind](0).shard(1, 2)):
         assert batches.follows == (kind == "continuous")

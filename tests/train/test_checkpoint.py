@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from regard.core.errors import UserError
 from regard.train import checkpoint as module
 from regard.train.checkpoint import Checkpoint, Checkpoints, TornError, manifest
 from regard.train.durable import CODES, tensor_pieces
-from tests.train.tiny import assert_same, newest, recurrent, run
+from tests.train.tiny import Stream, assert_same, newest, recurrent, run
 
 
 def example(update: int) -> Checkpoint:
@@ -185,6 +186,31 @@ def test_settings_that_a_checkpoint_cannot_go_on_with_are_named(said: str, tmp_p
     run(tmp_path, updates=2)
     with pytest.raises(UserError, match=said):
         run(tmp_path, updates=4, **OTHERS[said])
+
+
+@dataclass(frozen=True)
+class Known(Stream):
+    """The stream, which says what it is known by."""
+
+    digest: str = "one"
+
+
+def test_data_that_have_changed_are_refused(tmp_path: Path) -> None:
+    run(tmp_path / "known", stream=Known(), updates=2)
+    with pytest.raises(UserError, match=r"digest of the training data was one .* is other now"):
+        run(tmp_path / "known", stream=Known(digest="other"), updates=4)
+    result, _ = run(tmp_path / "known", stream=Known(), updates=4)
+    assert result.update == 4
+
+
+def test_a_checkpoint_that_does_not_know_its_data_is_gone_on_from(tmp_path: Path) -> None:
+    run(tmp_path, updates=2)
+    checkpoints = Checkpoints(tmp_path / "state")
+    old = checkpoints.load(2)
+    facts = {name: each for name, each in old.facts.items() if name != "data"}
+    checkpoints.save(replace(old, facts=facts))
+    result, _ = run(tmp_path, stream=Known(), updates=4)
+    assert result.update == 4
 
 
 # What can go wrong while one is written
