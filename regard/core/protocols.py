@@ -98,6 +98,16 @@ class Joins(Stepper[State], Protocol[State]):
 
 
 @runtime_checkable
+class InTurns(Protocol):
+    """A model of a text in turns, which a token of the text must tell apart."""
+
+    @property
+    def turn_end(self) -> int:
+        """The token that closes a turn."""
+        ...
+
+
+@runtime_checkable
 class Bounded(Protocol):
     """A Stepper that can read only so many tokens; one without this is taken to have no bound."""
 

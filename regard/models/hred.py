@@ -106,6 +106,11 @@ class HRED(Carrying):
         self.decoder = nn.GRU(config.width, config.width, batch_first=True)
         self.merge = nn.Linear(2 * config.width, config.width)
 
+    @property
+    def turn_end(self) -> int:
+        """The token that closes a turn."""
+        return self.config.end
+
     def forward(
         self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
     ) -> tuple[Vocabulary, Carry]:

@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch, Batches, Carry, Loss, Stepper
+from regard.core.protocols import Batch, Batches, Carry, InTurns, Loss, Stepper
 from regard.data import (
     IGNORE,
     WHOLE,
@@ -104,6 +104,24 @@ class LanguageModelling(Tokenised):
     def data_kept(self, data: Config) -> Config:
         """With the file that a text on stdin was copied to."""
         return self.data
+
+    def initialise(self, model: nn.Module) -> list[str]:
+        """Nothing to give; but a model of turns needs a text that has some."""
+        if isinstance(model, InTurns):
+            self._require_turns(model.turn_end)
+        return []
+
+    def _require_turns(self, end: int) -> None:
+        pieces = self.corpus("train").ids.split(1 << 20)
+        if any(bool((piece.long() == end).any()) for piece in pieces):
+            return
+        line_end = self.tokeniser.encode("\n")
+        lines = f", such as {line_end[0]} for the end of a line" if len(line_end) == 1 else ""
+        raise UserError(
+            f"the token model.end={end} ({self.tokeniser.token(end)}), which closes a turn, is "
+            f'nowhere in {self.data.train}: take tokeniser = "word", which ends every line with '
+            f"<eos>, or TSV or JSONL, or another model.end{lines}"
+        )
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch that goes on where the batch before it ended."""

@@ -275,6 +275,11 @@ BAD = {
     "a value to take out that must be there": ("", ["data.train="], "data.train"),
     "a change inside a value": ("", ["task.name=3"], "task is a value, not a table"),
     "steps for a continuous text": ("", ["data.order=continuous"], "steps is for order="),
+    "a text without turns": (
+        "",
+        ["model.kind=hred", "model.heads=", "model.layers="],
+        r"model.end=3 \(<eos>\), which closes a turn, is nowhere in text.txt: .* such as",
+    ),
     "heads that do not divide": ("", ["model.heads=3"], "width=8 is not divisible by heads=3"),
 }
 
@@ -294,6 +299,12 @@ def test_a_folder_of_its_name_does_not_hide_a_recipe(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ptb-lstm").mkdir()
     assert read("ptb-lstm").kind
+
+
+@pytest.mark.parametrize("change", ["data.tokeniser=word", "model.end=4"])
+def test_a_text_with_turns_is_trained_on(change: str, texts: Path, tmp_path: Path) -> None:
+    changes = ["model.kind=hred", "model.heads=", "model.layers=", change]
+    create(small(texts, tmp_path, *changes), tmp_path / "run", texts, "cpu")
 
 
 def test_unknown_recipes_and_missing_files_are_named(tmp_path: Path, as_users_run_it: None) -> None:
