@@ -128,8 +128,10 @@ class LanguageModelling(Tokenised):
         prediction, carry = model(batch["tokens"], carry)
         smoothing = self.data.smoothing if model.training else 0.0
         targets = batch["targets"]
+        # That of a tokeniser from elsewhere may be a token of the text too.
+        never = self.tokeniser.pad if smoothing and self.tokeniser.kind else None
         return Loss(
-            total=prediction.surprise(targets, smoothing=smoothing),
+            total=prediction.surprise(targets, smoothing=smoothing, never=never),
             items=int((targets != IGNORE).sum()),
             carry=carry,
         )
