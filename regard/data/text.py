@@ -197,7 +197,8 @@ def _guess(raw: bytes, name: str) -> str:
     if raw.startswith(b"\x1f\x8b"):
         rename = "unpack it first" if name == "stdin" else "let its name end in .gz"
         return f"; this looks like gzip: {rename}"
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in raw[:4]:
+    every_other = raw[:4].count(0) == 2 and b"\0\0" in (raw[:4:2], raw[1:4:2])
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or every_other:
         return "; this looks like UTF-16: convert it, as `iconv -f UTF-16 -t UTF-8` does"
     return "; remove it, or convert the file, as `iconv -f LATIN1 -t UTF-8` does"
 
