@@ -136,7 +136,7 @@ def test_errors_are_one_line_and_exit_code_two(regard: Regard, place: Path) -> N
     for words, message in (
         (["train", "smal"], "unknown recipe 'smal'"),
         (["train", "small.toml", "--set", "model.widht=3"], "did you mean 'model.width'"),
-        (["train", "small.toml", "--data", "nowhere"], "no such file"),
+        (["train", "small.toml", "--data", "nowhere"], "no such file. The data folder is nowhere"),
         (["eval", "runs/none"], "this is no run folder"),
         (["resume", "runs/none"], "this is no run folder"),
         (["train", "small.toml", "--runs", "text.txt"], "text.txt/small: cannot be written"),
