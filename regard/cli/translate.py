@@ -25,7 +25,9 @@ def translate(
     ] = 0.0,
     min_length: Annotated[int, typer.Option(help="The fewest tokens of a translation.")] = 0,
     max_length: Annotated[int | None, typer.Option(help="The most tokens.")] = None,
-    no_repeat: Annotated[int, typer.Option(help="No n-gram of this size twice; 0 is off.")] = 0,
+    no_repeat: Annotated[
+        int | None, typer.Option(help="No n-gram of this size twice; 0 is off.")
+    ] = None,
     groups: Annotated[int, typer.Option(help="Groups of a diverse beam search.")] = 1,
     diversity: Annotated[float, typer.Option(help="How different the groups are.")] = 0.0,
     prefixes: Annotated[
@@ -70,7 +72,7 @@ def translate(
         coverage=coverage,
         min_length=min_length,
         max_length=usual.max_length if max_length is None else max_length,
-        no_repeat=no_repeat,
+        no_repeat=usual.no_repeat if no_repeat is None else no_repeat,
         groups=groups,
         diversity=diversity,
     )

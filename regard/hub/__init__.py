@@ -62,7 +62,8 @@ class Loaded:
     plan: Plan
     model: nn.Module
     told: tuple[str, ...]
-    """What there is to say of its tensors: tied ones that differ, those left out, their kind."""
+    """What there is to say of its tensors: tied ones that differ, those left out, their kind; and
+    of settings that are not followed."""
 
 
 def from_pretrained(folder: Path, architecture: str | None = None) -> Loaded:
@@ -85,7 +86,7 @@ def from_pretrained(folder: Path, architecture: str | None = None) -> Loaded:
     with Undrawn():
         model = MODELS[plan.kind](plan.model, **plan.sizes)
     model.load_state_dict(ours)
-    return Loaded(family.name, plan, model.eval(), tuple(told))
+    return Loaded(family.name, plan, model.eval(), (*told, *plan.told))
 
 
 def save_pretrained(

@@ -36,6 +36,8 @@ class Plan:
     """What it is if tensors are missing that some files do without: a pooler, say."""
     data: Mapping[str, object] = field(default_factory=dict)
     """What the folder says of its task, as the `[data]` table of a recipe has it."""
+    told: tuple[str, ...] = ()
+    """What it says besides that is not followed here."""
 
 
 @dataclass(frozen=True, kw_only=True)

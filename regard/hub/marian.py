@@ -16,7 +16,7 @@ from regard.core.errors import UserError, choose
 from regard.hub.encoders import ACTIVATIONS, theirs_of
 from regard.hub.family import Family, Ours, Plan
 from regard.hub.keys import Row, Table, layer
-from regard.hub.store import MOST_LAYERS, Settings, said_in
+from regard.hub.store import MOST_LAYERS, Settings, said_in, shortened
 from regard.models.transformer import Transformer
 
 ARCHITECTURE = "MarianMTModel"
@@ -107,6 +107,10 @@ def ours(settings: Settings, name: str) -> Plan:
         "vocabulary": settings.whole("decoder_vocab_size", words, least=1),
         "source_vocabulary": words,
     }
+    said = generating(settings)
+    for each in (settings, said):
+        if each.has("decoder_start_token_id"):
+            each.whole("decoder_start_token_id", most=sizes["vocabulary"] - 1)
     activation = settings.word("activation_function", "gelu")
     config = Transformer.Config(
         width=settings.whole("d_model"),
@@ -132,7 +136,8 @@ def ours(settings: Settings, name: str) -> Plan:
         model=config,
         sizes=sizes,
         table=table(config),
-        data=searching(settings),
+        data=searching(said),
+        told=unfollowed(settings, said),
     )
     return replace(made, otherwise=replace(made, model=bare, table=table(bare)))
 
@@ -161,25 +166,46 @@ def shared(settings: Settings) -> Literal["none", "decoder", "all"]:
     return "all"
 
 
-def searching(settings: Settings) -> dict[str, object]:
-    """How outputs are searched for, as the `[data]` table of a recipe has it.
-
-    Their longest output counts the mark in front and the one that ends it; ours counts neither.
-    """
+def generating(settings: Settings) -> Settings:
+    """How outputs are made: what generation_config.json says, and config.json where it does not."""
     path = settings.path.parent / GENERATION
     held = said_in(path)
-    said = Settings(path if held else settings.path, {**settings.values, **held})
+    return Settings(path if held else settings.path, {**settings.values, **held})
+
+
+def searching(said: Settings) -> dict[str, object]:
+    """How outputs are searched for, as the `[data]` table of a recipe has it.
+
+    Their longest output counts the mark in front and the one that ends it, and their new tokens
+    count the one that ends them; ours counts neither.
+    """
+    if said.has("max_new_tokens"):
+        most = said.whole("max_new_tokens") - 1
+    else:
+        most = said.whole("max_length", said.whole("max_position_embeddings")) - 2
     search = {
         "width": max(1, said.whole("num_beams", 1, most=1024)),
         "length_penalty": "average",
         "alpha": said.number("length_penalty", 1.0),
-        "max_length": max(
-            1, said.whole("max_length", settings.whole("max_position_embeddings")) - 2
-        ),
+        "max_length": max(1, most),
         "max_per_source": 0.0,
+        "no_repeat": said.whole("no_repeat_ngram_size", 0),
         "pads": False,
     }
     return {"search": search}
+
+
+def unfollowed(settings: Settings, said: Settings) -> tuple[str, ...]:
+    """Settings of the search that change outputs there, and that nothing here follows."""
+    file = said.path.name
+    found = [
+        f"{file}: {name}={shortened(said.values[name])} is not followed here"
+        for name, nothing in UNFOLLOWED.items()
+        if said.has(name) and said.values[name] != nothing
+    ]
+    if said.path != settings.path and not said.has("forced_eos_token_id"):
+        found.append(f"{file}: has no forced_eos_token_id; here an output of max_length ends too")
+    return tuple(found)
 
 
 def theirs(said: Ours) -> dict[str, object]:
@@ -248,6 +274,7 @@ def generation(said: Ours) -> dict[str, object]:
         "max_length": searched.whole("max_length", most) + 2,
         "num_beams": searched.whole("width", 4),
         "length_penalty": searched.number("alpha", 1.0),
+        "no_repeat_ngram_size": searched.whole("no_repeat", 0) or None,
         "bad_words_ids": None if pad is None else [[pad]],
     }
     return {name: value for name, value in written.items() if value is not None}
@@ -261,6 +288,23 @@ PLAIN: dict[str, object] = {
     "is_decoder": False,
 }
 """What old configs may say, and how it must be."""
+
+UNFOLLOWED: dict[str, object] = {
+    "repetition_penalty": 1.0,
+    "encoder_repetition_penalty": 1.0,
+    "encoder_no_repeat_ngram_size": 0,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "do_sample": False,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "suppress_tokens": [],
+    "begin_suppress_tokens": [],
+    "forced_bos_token_id": None,
+    "sequence_bias": None,
+    "exponential_decay_length_penalty": None,
+}
+"""Settings of `generate` that the search here does not have, and what of each says nothing."""
 
 FAMILY = Family(
     name="marian",

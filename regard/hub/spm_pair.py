@@ -67,11 +67,11 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
     names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
     spelled = {**DEFAULTS[FAMILY], **spelled_by(folder)}
     roles = {name: UNSEEN + str(token) for name, token in spelled.items()}
-    first = said_in(folder / "config.json").get("decoder_start_token_id")
+    said = {**said_in(folder / "config.json"), **said_in(folder / "generation_config.json")}
+    first = said.get("decoder_start_token_id")
     made = []
     for side, name, count in zip(SIDES, names, (source_rows, rows), strict=True):
         vocabulary = read_vocabulary(needed(folder, name))
-        begin = next((t for t, n in vocabulary.items() if n == first), spelled["pad_token"])
         path = folder / f"{side}.spm"
         model = read_model(path)
         if str(spelled["unk_token"]) not in vocabulary:
@@ -87,12 +87,20 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
                 ]
             )
             ended(pipeline, roles["eos_token"])
-        # Outputs begin with what the config says: what fills rows, if nothing else.
-        tokeniser = Tokeniser(
-            pipeline, str(path), {**roles, "bos_token": named(str(begin), model.found)}
-        )
+        begin = begins_with(first, vocabulary, model.found) or roles["pad_token"]
+        tokeniser = Tokeniser(pipeline, str(path), {**roles, "bos_token": begin})
         made.append(fitted(tokeniser, count, folder / name))
     return Pair(*made)
+
+
+def begins_with(
+    first: object, vocabulary: Mapping[str, int], scores: Mapping[str, float]
+) -> str | None:
+    """What outputs begin with if the config says: a token, or a number that no token has."""
+    if type(first) is not int:
+        return None
+    token = next((token for token, number in vocabulary.items() if number == first), None)
+    return unused(first) if token is None else named(token, scores)
 
 
 def cut_by(

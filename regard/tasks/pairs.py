@@ -5,7 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from regard.core.config import Config
 from regard.core.errors import UserError, choose
@@ -55,6 +55,8 @@ class Searching(Config):
     """The most tokens of an output, and for every token of the source ..."""
     max_per_source: float = Field(1.0, ge=0)
     """... so many more."""
+    no_repeat: NonNegativeInt = 0
+    """No sequence of so many tokens is written twice; 0 is off."""
     pads: bool = True
     """May an output hold what fills up rows? Marian's models would, but must not."""
 

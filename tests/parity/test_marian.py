@@ -1,6 +1,7 @@
 """Marian here and in transformers, over a grid of odd configurations; and its translations."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,9 +145,11 @@ def test_far_positions_are_those_of_marian(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [1, 3, 5])
-@pytest.mark.parametrize("alpha", [1.0, 0.5])
+@pytest.mark.parametrize(("alpha", "no_repeat"), [(1.0, 0), (0.5, 0), (1.0, 2)])
 @torch.no_grad()
-def test_its_translations_are_those_of_generate(width: int, alpha: float, tmp_path: Path) -> None:
+def test_its_translations_are_those_of_generate(
+    width: int, alpha: float, no_repeat: int, tmp_path: Path
+) -> None:
     model = theirs({"activation_function": "swish", "scale_embedding": True})
     model.save_pretrained(tmp_path)
     loaded = from_pretrained(tmp_path)
@@ -161,6 +164,7 @@ def test_its_translations_are_those_of_generate(width: int, alpha: float, tmp_pa
         do_sample=False,
         max_length=14,
         length_penalty=alpha,
+        no_repeat_ngram_size=no_repeat,
         early_stopping="never" if width > 1 else False,
         bad_words_ids=[[PAD]],
     )
@@ -170,6 +174,7 @@ def test_its_translations_are_those_of_generate(width: int, alpha: float, tmp_pa
         alpha=alpha,
         max_length=12,
         max_per_source=0,
+        no_repeat=no_repeat,
         bos=18,
         eos=EOS,
         never=(PAD,),
@@ -202,6 +207,35 @@ def test_generation_config_says_how_outputs_are_searched_for(tmp_path: Path) -> 
     assert read.bad_words_ids == [[PAD]]
 
 
+@pytest.mark.parametrize(
+    ("changed", "search", "told"),
+    [
+        ({}, {}, ()),
+        ({"no_repeat_ngram_size": 2}, {"no_repeat": 2}, ()),
+        ({"max_new_tokens": 5}, {"max_length": 4}, ()),
+        ({"repetition_penalty": 1.0, "do_sample": False, "min_length": 0}, {}, ()),
+        ({"repetition_penalty": 1.5}, {}, ("repetition_penalty=1.5 is not followed here",)),
+        ({"forced_eos_token_id": None}, {}, ("has no forced_eos_token_id; here an output of",)),
+    ],
+)
+def test_settings_of_the_search_are_followed_or_told(
+    changed: dict[str, object], search: dict[str, object], told: tuple[str, ...], tmp_path: Path
+) -> None:
+    theirs({}).save_pretrained(tmp_path)
+    path = tmp_path / "generation_config.json"
+    settings = {"num_beams": 2, "max_length": 20, "forced_eos_token_id": EOS, **changed}
+    path.write_text(json.dumps(settings))
+    loaded = from_pretrained(tmp_path)
+    found = loaded.plan.data["search"]
+    assert isinstance(found, dict)
+    assert {"width": 2, "max_length": 18, "no_repeat": 0, **search}.items() <= found.items()
+    assert len(loaded.told) == len(told)
+    for said, part in zip(loaded.told, told, strict=True):
+        assert said.startswith(f"generation_config.json: {part}")
+    save_pretrained(replace(given(loaded), data=loaded.plan.data), tmp_path / "out")
+    assert from_pretrained(tmp_path / "out").plan.data == loaded.plan.data
+
+
 def test_old_folders_have_no_bias_and_hold_positions(tmp_path: Path) -> None:
     model = theirs({})
     nn.init.zeros_(model.final_logits_bias)
@@ -225,8 +259,9 @@ def test_old_folders_have_no_bias_and_hold_positions(tmp_path: Path) -> None:
         ({"vocab_size": 24}, r"shared.weight is \[23, 8\]|one vocabulary"),
         ({"architectures": ["MarianForCausalLM"]}, "Known: MarianMTModel"),
         ({"num_beams": -1}, "num_beams"),
+        ({"decoder_start_token_id": 99999}, "decoder_start_token_id=99999 must be .* 0 to 22"),
         ({"d_model": 7}, r"config\.json: width=7 "),
-        ({"decoder_vocab_size": 5}, r"config\.json: shared=.all. needs one vocabulary"),
+        ({"decoder_vocab_size": 22}, r"config\.json: shared=.all. needs one vocabulary"),
         ({"decoder_vocab_size": 0}, r"config\.json: decoder_vocab_size=0 must be"),
     ],
 )
