@@ -1,6 +1,7 @@
 """Tokenisers as Hugging Face folders have them, in and out.
 
-A tokenizer.json is a whole pipeline and is taken as it is. Older folders have only the vocabulary,
+A tokenizer.json is a whole pipeline and is taken as it is, but for what tokenizer_config.json says
+of lower case, accents and blanks (tokeniser_settings.py). Older folders have only the vocabulary,
 and each family knows what to put around it: WordPiece (vocab.txt) of BERT and DistilBERT, byte
 pairs (vocab.json, merges.txt) of GPT-2 and RoBERTa, pairs of letters of OpenAI GPT. Marian's two
 SentencePiece models are in hub/spm_pair.py.
@@ -27,6 +28,7 @@ from regard.data.pieces import UNSEEN
 from regard.data.roles import ROLES, spelled_in
 from regard.data.tokenise import Tokeniser, load
 from regard.hub.store import read_json, said_in
+from regard.hub.tokeniser_settings import add_tokens, settled
 
 Settings = Mapping[str, object]
 """What tokenizer_config.json says."""
@@ -45,12 +47,15 @@ def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
     """
     spelled = spelled_by(folder)
     path = folder / "tokenizer.json"
+    said = said_in(folder / CONFIG)
     if path.exists():
-        return fitted(load(path, spelled), rows, path)
+        whole = settled(load(path, spelled), said, DEFAULTS.get(family, {}), path)
+        return fitted(whole, rows, path)
     make = choose("family of tokenisers", family, MAKERS)
-    settings = {**DEFAULTS[family], **said_in(folder / CONFIG), **spelled}
+    settings = {**DEFAULTS[family], **said, **spelled}
     with tried(str(folder)):
         pipeline = make(folder, settings)
+        add_tokens(pipeline, said, folder / CONFIG)
         add_marks(pipeline, folder, settings)
     named = {key: str(value) for key, value in settings.items() if key in NAMES}
     return fitted(Tokeniser(pipeline, str(folder), named), rows, folder)

@@ -25,6 +25,7 @@ from regard.data.tokenise import Tokeniser, load, train
 from regard.hub.spm_pair import Pair, read_pair, write_pair
 from regard.hub.tokenisers import read, write
 from tests.hub.corpus import LINES
+from tests.hub.folders import tokeniser as piece_pipeline
 
 DATA = os.environ.get("REGARD_DATA", "")
 needs_data = pytest.mark.skipif(not DATA, reason="REGARD_DATA names no folder with bert-vocab")
@@ -311,6 +312,64 @@ def test_a_vocabulary_gets_as_many_numbers_as_the_embedding_has_rows(tmp_path: P
     assert padded.decode([padded.vocabulary - 1]) == ""
     with pytest.raises(UserError, match="this tokeniser belongs to another model"):
         read(tmp_path, "gpt2", small.vocabulary - 1)
+
+
+@pytest.mark.parametrize("named", ["BertTokenizer", "BertTokenizerFast", "TokenizersBackend", None])
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("said", [True, False, None])
+def test_lower_case_and_accents_are_as_the_config_says(
+    tmp_path: Path, named: str | None, held: bool, said: bool | None
+) -> None:
+    whole = json.loads(piece_pipeline().to_str())
+    whole["normalizer"] |= {"lowercase": held, "strip_accents": held}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    settings = {"tokenizer_class": named, "do_lower_case": said, "strip_accents": said}
+    settings = {name: each for name, each in settings.items() if each is not None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    ours, theirs = read(tmp_path, "bert"), AutoTokenizer.from_pretrained(tmp_path)
+    for line in ("The Cat sat", "the càt", "THE MAT."):
+        assert ours.encode(line) == theirs(line, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize("named", ["GPT2Tokenizer", "TokenizersBackend", None])
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("said", [True, False, None])
+def test_a_blank_in_front_is_as_the_config_says(
+    tmp_path: Path, named: str | None, held: bool, said: bool | None
+) -> None:
+    byte_vocabulary(tmp_path, ["<|endoftext|>"])
+    whole = json.loads(read(tmp_path, "gpt2").json)
+    whole["pre_tokenizer"]["add_prefix_space"] = held
+    (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
+    settings = {"tokenizer_class": named, "add_prefix_space": said}
+    settings = {name: each for name, each in settings.items() if each is not None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    ours, theirs = read(tmp_path, "gpt2"), AutoTokenizer.from_pretrained(tmp_path)
+    for line in LINES[2:8]:
+        assert ours.encode(line) == theirs(line, add_special_tokens=False)["input_ids"]
+
+
+def test_tokens_added_to_a_vocabulary_are_known(tmp_path: Path) -> None:
+    bert_vocabulary(tmp_path)
+    size = read(tmp_path, "bert").vocabulary
+    token = {"content": "<new>", "special": False, "normalized": True}
+    config = tmp_path / "tokenizer_config.json"
+    settings = {"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {str(size): token}}
+    config.write_text(json.dumps(settings))
+    ours, theirs = read(tmp_path, "bert"), BertTokenizer.from_pretrained(tmp_path)
+    assert ours.vocabulary == size + 1
+    assert size in ours.encode("a <new> b")
+    assert ours.encode("a <new> b") == theirs("a <new> b", add_special_tokens=False)["input_ids"]
+    for wrong, match in (
+        ({str(size + 9): token}, "follows the vocabulary as"),
+        ({str(size): "<new>"}, "with its content was expected"),
+        ([1], "must be tokens by number"),
+    ):
+        config.write_text(json.dumps({"added_tokens_decoder": wrong}))
+        with pytest.raises(UserError, match=rf"tokenizer_config\.json: .*{match}"):
+            read(tmp_path, "bert")
 
 
 def test_special_tokens_of_any_spelling_have_their_roles(tmp_path: Path) -> None:
