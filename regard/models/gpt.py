@@ -164,6 +164,17 @@ class GPT(nn.Module):
             feedforward=feedforward,
         )
 
+    def stages(self) -> list[list[nn.Parameter]]:
+        """The tables of tokens and positions, each layer, and what is on top if there is anything.
+
+        A tied output layer is the table of tokens, and learns with it.
+        """
+        places = [] if self.position is None else list(self.position.parameters())
+        first = [*self.embed.parameters(), *places]
+        layers = [list(layer.parameters()) for layer in self.layers]
+        top = [*self.norm.parameters(), *([] if self.output is None else self.output.parameters())]
+        return [first, *layers, *([top] if top else [])]
+
     def _initialise(self) -> None:
         """Normal with 0.02, by 1/√(2 layers) less where a branch ends (GPT-2, section 2.3)."""
         for name, module in self.named_modules():

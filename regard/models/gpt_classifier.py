@@ -99,12 +99,9 @@ class GPTClassifier(nn.Module):
 
     def stages(self) -> list[list[nn.Parameter]]:
         """The table of tokens and the positions, each layer, what is on top."""
-        body = self.body
-        places = [] if body.position is None else list(body.position.parameters())
-        first = [*body.embed.parameters(), *places]
-        layers = [list(layer.parameters()) for layer in body.layers]
-        top = [*body.norm.parameters(), *self.output.parameters()]
-        return [first, *layers, top]
+        below = self.body.stages()[: len(self.body.layers) + 1]
+        held = {id(each) for stage in below for each in stage}
+        return [*below, [each for each in self.parameters() if id(each) not in held]]
 
 
 def body_from(given: GPT.Config | None, vocabulary: int, source: nn.Module | None) -> GPT:

@@ -11,6 +11,7 @@ import torch
 from regard.core.errors import UserError
 from regard.data.batch import IGNORE
 from regard.models.gpt import GPT as GPTModel
+from regard.models.gpt_classifier import GPTClassifier
 from regard.recipe import Recipe, parsed
 from regard.run import create, load, open_run
 from regard.seen import seen
@@ -291,6 +292,22 @@ def test_gpts_classifier_reads_between_marks_and_goes_on_guessing(place: Path) -
     (said,) = load(place / "sst", "cpu").predict(["the cat\tthe cat"])
     assert set(said.fields["probabilities"]) == {"0", "1"}
     assert run.look("the cat\tthe owl")[0].keys[0] == "<start>"
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("norm", ["before", "after"])
+def test_every_parameter_of_a_gpt_is_in_one_stage(norm: str, tied: bool) -> None:
+    config = GPTModel.Config(width=8, heads=2, layers=2, norm=norm, tied=tied)
+    body = GPTModel(config, 20)
+    for model, top in (
+        (body, norm == "before" or not tied),
+        (GPTClassifier(GPTClassifier.Config(body=config), 20, 3), True),
+    ):
+        stages = model.stages()
+        assert len(stages) == 3 + top
+        assert all(stages)
+        held = [id(each) for stage in stages for each in stage]
+        assert sorted(held) == sorted(id(each) for each in model.parameters())
 
 
 def test_gpts_layers_computed_again_give_the_same_gradients() -> None:
