@@ -68,14 +68,14 @@ def check(figure: "Figure", run: "Run") -> None:
 
     from regard.core.errors import choose
     from regard.tasks.task import OpenTask
-    from regard.train.evaluate import First, evaluate
+    from regard.train.evaluate import First
 
     choose("split of figure", figure.split, dict.fromkeys(run.task.splits))
     if type(run.task).score is not OpenTask.score:
         return  # has metrics of whole predictions, which a model without training takes long for
     with torch.random.fork_rng(devices=[]):
-        sums = evaluate(run.model, run.task, First(run.task.evaluation(figure.split)))
-    choose("metric of figure", figure.metric, run.task.metrics(sums.metrics()))
+        figures = run.measured(First(run.task.evaluation(figure.split)))
+    choose("metric of figure", figure.metric, figures)
 
 
 def measured(figure: "Figure", folder: Path) -> float:

@@ -9,8 +9,9 @@ from regard.data.bucket import NOBODY, BucketBatches, next_tokens, padded
 from regard.data.corpus import WHOLE, Corpus, Part, held_out, prepare
 from regard.data.parallel import EncodedPairs, Kept, Numbering, Pair, ParallelText, encoded
 from regard.data.pipeline import BOS, EOS, PAD, SPECIALS, UNK
+from regard.data.source import FORMS, Source, source_at
 from regard.data.synthetic import GENERATORS
-from regard.data.text import FORMS, LONGEST, Record, Source, jsonl, lines, source_at, tsv
+from regard.data.text import LONGEST, Record, jsonl, lines, tsv
 from regard.data.tokenise import TOKENISERS, Tokeniser, load, train
 
 __all__ = [

@@ -6,7 +6,7 @@ SHA-256. What does not match its seal is made again. The text is read in blocks 
 memory does not grow with it.
 
 >>> import tempfile
->>> from regard.data.text import Source
+>>> from regard.data.source import Source
 >>> from regard.data.tokenise import train
 >>> folder = Path(tempfile.mkdtemp())
 >>> _ = (folder / "a.txt").write_text("to be\\nor not\\n")
@@ -34,7 +34,8 @@ from torch import Tensor
 from regard.core.atomic import PART, replacing, sweep, told_plainly
 from regard.core.errors import UserError, fraction
 from regard.data.cache import cache_folder, content
-from regard.data.text import STDIN, Source, shown
+from regard.data.source import Source
+from regard.data.text import STDIN, shown
 from regard.data.tokenise import Tokeniser
 
 VERSION = 1

@@ -30,12 +30,11 @@ from torch import Tensor
 
 from regard.core.errors import UserError, choose
 from regard.data.corpus import Progress, prepare
+from regard.data.source import Source, form_of
 from regard.data.text import (
     Field,
     Record,
-    Source,
     Watch,
-    form_of,
     lines,
     opened,
     shown,

@@ -30,7 +30,8 @@ from regard.core.protocols import Batch
 from regard.data.batch import IGNORE
 from regard.data.bucket import NOBODY
 from regard.data.pipeline import words
-from regard.data.text import STDIN, Field, Record, form_of, jsonl, lines, shown, tsv
+from regard.data.source import form_of
+from regard.data.text import STDIN, Field, Record, jsonl, lines, shown, tsv
 from regard.data.tokenise import Tokeniser
 
 BLOCK = 1 << 14

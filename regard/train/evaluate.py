@@ -27,7 +27,10 @@ def evaluate(model: nn.Module, task: Task, batches: Batches, *, precision: str =
                 loss = task.loss(model, on_device(batches.batch(0, index), device), carry)
             sums, carry = sums + sums_of(loss), detached(loss.carry)
     if not sums.items:
-        raise UserError(f"there is nothing to evaluate on: {len(batches)} batches with no items")
+        raise UserError(
+            f"there is nothing to evaluate on: {len(batches)} batches with no items; give more "
+            "data, or keep more of them apart with data.validation"
+        )
     return sums
 
 

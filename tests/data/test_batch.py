@@ -24,7 +24,7 @@ from regard.data.batch import (
 )
 from regard.data.bucket import BucketBatches, bucket_widths, next_tokens
 from regard.data.corpus import prepare
-from regard.data.text import Source
+from regard.data.source import Source
 from regard.data.tokenise import train
 
 IDS = torch.arange(1000, 1603)

@@ -20,7 +20,7 @@ from regard.core import atomic
 from regard.core.errors import UserError
 from regard.data import cache, corpus
 from regard.data.corpus import Corpus, Part, held_out, prepare
-from regard.data.text import Source, source_at
+from regard.data.source import Source, source_at
 from regard.data.tokenise import TOKENISERS, Tokeniser, train
 
 LINES = ["the cat sat", "", "on the mat and the 語 🙂 cat", "  sat  "]
