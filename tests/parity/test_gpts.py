@@ -208,7 +208,8 @@ def test_what_neither_family_can_hold_is_not_written(
         ({"n_layer": 3}, "the weights lack"),
         ({"n_head": 3}, "not divisible"),
         ({"n_positions": "many"}, "n_positions"),
-        ({"architectures": ["GPT2ForQuestionAnswering"]}, "Known: GPT2LMHeadModel, GPT2Model"),
+        ({"architectures": ["GPT2LMHead"]}, "Known: GPT2LMHeadModel, GPT2Model"),
+        ({"architectures": ["GPT2ForQuestionAnswering"]}, "Known: GPT2ForSequenceClassification, "),
     ],
 )
 @pytest.mark.usefixtures("as_users_run_it")
