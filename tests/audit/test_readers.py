@@ -1,5 +1,6 @@
 """Models of every task are judged: which texts, which tokens, and where the prediction stands."""
 
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 
@@ -216,5 +217,6 @@ def test_a_model_without_attention_is_refused(tmp_path: Path) -> None:
 def test_texts_of_one_class_are_refused(tmp_path: Path) -> None:
     run = opened("pool", tmp_path)
     (tmp_path / "texts.txt").write_text("good a fine film\ngood so great\n")
+    run = replace(run, task=replace(run.task))  # which has read nothing yet
     with pytest.raises(UserError, match="all test texts are 'good'; with one class"):
         audited(run, Asked(), lambda text: None)

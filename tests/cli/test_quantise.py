@@ -23,7 +23,7 @@ def test_the_cost_of_rounding_is_measured_and_rounded_runs_write(regard: Regard)
     same = regard("eval", "runs/small", "--weights", "int8")
     assert json.loads(same.stdout)["loss"] == pytest.approx(int8["loss"])
     wrote = regard(
-        "generate", "runs/small", "--prompt", "to be", "--max-tokens", "5", "--weights", "int8"
+        "generate", "runs/small", "--prompt", "to be", "--max-tokens", "3", "--weights", "int8"
     )
     assert wrote.stdout.startswith("to be")
 

@@ -134,6 +134,8 @@ def shortened(name: str) -> list[str]:
     data = recipe.data.model_dump(exclude_none=True)
     length = "train.updates=2" if recipe.train.updates is not None else "train.epochs=1"
     smaller = [f"data.{key}={value}" for key, value in SMALLER.items() if key in data]
+    if data.get("learn_from") == "counts":
+        smaller.append("data.validation=0.5")  # of a few texts, a fiftieth holds no counts
     return [length, "train.log_every=1", *smaller]
 
 
@@ -219,10 +221,9 @@ def test_a_figure_to_watch_that_there_is_not_is_named_before_training(
     texts: Path, tmp_path: Path
 ) -> None:
     recipe = parsed(SMALL, "small.toml", ["train.watch=perplexty"])
-    run = create(recipe, tmp_path / "run", texts, "cpu")
     with pytest.raises(UserError, match="unknown metric 'perplexty': did you mean 'perplexity'"):
-        run.train()
-    assert not (run.folder / "log.jsonl").exists(), "an update was taken"
+        create(recipe, tmp_path / "run", texts, "cpu")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_resolved_recipe_reads_back_as_itself() -> None:
