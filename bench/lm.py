@@ -3,9 +3,10 @@
     python -m bench.lm              (some minutes on a quiet machine)
     python -m bench.lm --quick      (fewer repeats)
 
-Each line is a ratio of medians of interleaved repeats in one process: above 1 means ours is faster.
-Every system trains with the same fused AdamW (or SGD) and the same clipping, so that what differs
-is the model and its loss. Ours goes through the task, as in training.
+Each line is a ratio of medians of interleaved repeats: above 1 means ours is faster. GPTs have a
+process each (see bench/apart.py). Every system trains with the same fused AdamW (or SGD) and the
+same clipping, so that what differs is the model, its loss, and memory, which our loop has malloc
+keep. Ours goes through the task, as in training.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -20,8 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.measure import Work, machine, medians, show
-from regard.core.device import steady_allocation
+from bench.apart import Contender, medians_apart, ours
+from bench.measure import Work, machine, medians, missing, rates, show
+from regard.core.allocation import steady_allocation
 from regard.data import train as train_tokeniser
 from regard.decode import Greedy, Request, generate
 from regard.models.attention_rnn_lm import AttentionRNNLM
@@ -32,6 +35,8 @@ from regard.train.optimise import SGD, AdamW, build, scale_gradients
 
 LAYERS, HEADS, WIDTH, CONTEXT, ROWS = 6, 6, 384, 256, 12
 """The GPT of the comparison: nanoGPT's size for characters."""
+PROMPT, WRITTEN = 16, 128
+"""Tokens of a prompt, and what is written after it."""
 TASK = LanguageModelling(Texts(train="none"), Path(), train_tokeniser("byte", []))
 """Only its loss is used."""
 
@@ -54,12 +59,42 @@ def our_training(model: nn.Module, batches: list[Tensor], rule: AdamW | SGD, cli
     return work
 
 
-def their_training(model: nn.Module, loss_of: Callable[[Tensor], Tensor], tokens: Tensor) -> Work:
+def our_gpt_training(vocabulary: int) -> Work:
+    """An update of our GPT."""
+    return our_training(our_gpt(vocabulary), [drawn(vocabulary)], AdamW(lr=1e-4), 1.0)
+
+
+def hugging_training(vocabulary: int) -> Work:
+    """An update of transformers' GPT-2."""
+    model = hugging_gpt(vocabulary)
+    return their_training(model, lambda tokens: model(tokens).logits, drawn(vocabulary))
+
+
+def lit_training(vocabulary: int) -> Work:
+    """An update of litgpt's model in GPT-2's form."""
+    from litgpt import model as theirs
+
+    config = theirs.Config(
+        block_size=CONTEXT,
+        vocab_size=vocabulary,
+        padded_vocab_size=vocabulary,
+        n_layer=LAYERS,
+        n_head=HEADS,
+        n_embd=WIDTH,
+        rotary_percentage=1.0,
+        bias=True,
+    )
+    model: nn.Module = theirs.GPT(config)
+    return their_training(model, model, drawn(vocabulary))
+
+
+def their_training(model: nn.Module, logits: Callable[[Tensor], Tensor], tokens: Tensor) -> Work:
     """An update of another library's model."""
     optimiser = torch.optim.AdamW(model.train().parameters(), 1e-4, fused=True)
 
     def work() -> None:
-        loss_of(tokens).backward()
+        found = logits(tokens[:, :-1])
+        F.cross_entropy(found.flatten(0, 1), tokens[:, 1:].flatten()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad()
@@ -67,7 +102,13 @@ def their_training(model: nn.Module, loss_of: Callable[[Tensor], Tensor], tokens
     return work
 
 
-def peer_gpt(vocabulary: int) -> nn.Module:
+def drawn(vocabulary: int, rows: int = ROWS, length: int = CONTEXT + 1) -> Tensor:
+    """Random tokens, the same for all."""
+    torch.manual_seed(0)
+    return torch.randint(vocabulary, (rows, length))
+
+
+def hugging_gpt(vocabulary: int) -> nn.Module:
     """transformers' GPT-2 of the same size, with the attention it chooses by itself."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -88,66 +129,23 @@ def peer_gpt(vocabulary: int) -> nn.Module:
     return model
 
 
-def litgpt_gpt(vocabulary: int) -> nn.Module | None:
-    """litgpt's model in GPT-2's form; None if the package is not there."""
-    try:
-        from litgpt import model as theirs
-    except ImportError:
-        return None
-    config = theirs.Config(
-        block_size=CONTEXT,
-        vocab_size=vocabulary,
-        padded_vocab_size=vocabulary,
-        n_layer=LAYERS,
-        n_head=HEADS,
-        n_embd=WIDTH,
-        rotary_percentage=1.0,
-        bias=True,
-    )
-    model: nn.Module = theirs.GPT(config)
-    return model
-
-
-def our_gpt(vocabulary: int, context: int = CONTEXT) -> GPT:
+def our_gpt(vocabulary: int) -> GPT:
     """Ours of the same size."""
-    return GPT(
-        GPT.Config(width=WIDTH, heads=HEADS, layers=LAYERS, context=context), vocabulary=vocabulary
-    )
+    config = GPT.Config(width=WIDTH, heads=HEADS, layers=LAYERS, context=CONTEXT)
+    return GPT(config, vocabulary=vocabulary)
 
 
 def gpt_training(repeats: int) -> None:
     """Tokens per second of one update, for a small and for GPT-2's vocabulary."""
     rows = []
     for vocabulary in (65, 50257):
-        tokens = torch.randint(vocabulary, (ROWS, CONTEXT + 1))
-        hugging, lit = peer_gpt(vocabulary), litgpt_gpt(vocabulary)
-
-        def hugging_loss(tokens: Tensor, model: nn.Module = hugging) -> Tensor:
-            logits = model(tokens[:, :-1]).logits
-            return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-
-        def lit_loss(tokens: Tensor, model: nn.Module | None = lit) -> Tensor:
-            assert model is not None
-            return F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-
-        works = {
-            "ours": our_training(our_gpt(vocabulary), [tokens], AdamW(lr=1e-4), 1.0),
-            "transformers": their_training(hugging, hugging_loss, tokens),
-        }
-        if lit is not None:
-            works["litgpt"] = their_training(lit, lit_loss, tokens)
-        seconds = medians(works, repeats)
-        rows += [
-            (
-                vocabulary,
-                peer,
-                f"{ROWS * CONTEXT / seconds['ours']:,.0f}",
-                f"{ROWS * CONTEXT / spent:,.0f}",
-                f"{spent / seconds['ours']:.2f}",
-            )
-            for peer, spent in seconds.items()
-            if peer != "ours"
-        ]
+        contenders = {"ours": ours(our_gpt_training, vocabulary)}
+        if not missing("transformers"):
+            contenders["transformers"] = partial(hugging_training, vocabulary)
+        if not missing("litgpt"):
+            contenders["litgpt"] = partial(lit_training, vocabulary)
+        seconds = medians_apart(contenders, repeats, warmup=2)
+        rows += rates(seconds, ROWS * CONTEXT, (vocabulary,))
     show(
         f"Training a GPT of {LAYERS} x {WIDTH}, {ROWS} rows of {CONTEXT} tokens "
         "(goal: 1.3 by transformers, 1.0 by litgpt)",
@@ -156,44 +154,45 @@ def gpt_training(repeats: int) -> None:
     )
 
 
-def gpt_generation(repeats: int) -> None:
-    """Greedy tokens per second with a cache, from a prompt of 16 tokens."""
-    from transformers import GPT2LMHeadModel
+def our_generation(vocabulary: int, batch: int) -> Work:
+    """Greedy tokens of our GPT."""
+    prompts = drawn(vocabulary, batch, PROMPT).tolist()
+    asked = Request(policy=Greedy(), max_tokens=WRITTEN)
+    return partial(generate, our_gpt(vocabulary).eval(), prompts, asked)
 
-    rows, length = [], 128
-    asked = Request(policy=Greedy(), max_tokens=length)
-    for vocabulary, batch in ((65, 1), (65, 8), (50257, 1), (50257, 8)):
-        prompts = torch.randint(vocabulary, (batch, 16))
-        ours, theirs = our_gpt(vocabulary).eval(), peer_gpt(vocabulary).eval()
-        assert isinstance(theirs, GPT2LMHeadModel)
 
-        def our_work(model: GPT = ours, prompts: Tensor = prompts) -> object:
-            return generate(model, prompts.tolist(), asked)
+def hugging_generation(vocabulary: int, batch: int) -> Work:
+    """Greedy tokens of transformers' GPT-2."""
+    prompts, model = drawn(vocabulary, batch, PROMPT), hugging_gpt(vocabulary).eval()
 
-        @torch.inference_mode()
-        def their_work(model: GPT2LMHeadModel = theirs, prompts: Tensor = prompts) -> object:
-            return model.generate(  # type: ignore[misc]
-                prompts,
-                attention_mask=torch.ones_like(prompts),
-                max_new_tokens=length,
-                min_new_tokens=length,
-                do_sample=False,
-            )
-
-        seconds = medians({"ours": our_work, "theirs": their_work}, repeats, warmup=1)
-        rate = {name: batch * length / spent for name, spent in seconds.items()}
-        rows.append(
-            (
-                vocabulary,
-                batch,
-                f"{rate['ours']:,.0f}",
-                f"{rate['theirs']:,.0f}",
-                f"{rate['ours'] / rate['theirs']:.2f}",
-            )
+    @torch.inference_mode()
+    def work() -> object:
+        return model.generate(  # type: ignore[operator]
+            prompts,
+            attention_mask=torch.ones_like(prompts),
+            max_new_tokens=WRITTEN,
+            min_new_tokens=WRITTEN,
+            do_sample=False,
         )
+
+    return work
+
+
+def gpt_generation(repeats: int) -> None:
+    """Greedy tokens per second with a cache."""
+    if missing("transformers"):
+        return
+    rows = []
+    for vocabulary, batch in ((65, 1), (65, 8), (50257, 1), (50257, 8)):
+        contenders: dict[str, Contender] = {
+            "ours": ours(our_generation, vocabulary, batch),
+            "transformers": partial(hugging_generation, vocabulary, batch),
+        }
+        seconds = medians_apart(contenders, repeats)
+        rows += rates(seconds, batch * WRITTEN, (vocabulary, batch))
     show(
-        f"Generating {length} tokens with a cache, GPT of {LAYERS} x {WIDTH} (goal: 2)",
-        ["vocabulary", "batch", "ours tokens/s", "transformers tokens/s", "ratio"],
+        f"Generating {WRITTEN} tokens with a cache, GPT of {LAYERS} x {WIDTH} (goal: 2)",
+        ["vocabulary", "batch", "peer", "ours tokens/s", "peer tokens/s", "ratio"],
         rows,
     )
 

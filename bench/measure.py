@@ -1,4 +1,4 @@
-"""How things are measured: interleaved repeats in one process, medians, and bytes by the allocator.
+"""How things are measured: interleaved repeats, medians, and bytes by the allocator.
 
 The machine may be shared and noisy, so times are only ever compared with times of the same run, and
 what is printed is their ratio.
@@ -85,6 +85,23 @@ def show(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) ->
         )
         if number == 0:
             print("  ".join("-" * width for width in widths))
+
+
+def rates(
+    seconds: Mapping[str, float], items: float, before: tuple[object, ...] = ()
+) -> list[tuple[object, ...]]:
+    """A row for each peer: items per second of ours and of theirs, and the ratio."""
+    return [
+        (
+            *before,
+            peer,
+            f"{items / seconds['ours']:,.1f}",
+            f"{items / spent:,.1f}",
+            f"{spent / seconds['ours']:.2f}",
+        )
+        for peer, spent in seconds.items()
+        if peer != "ours"
+    ]
 
 
 def missing(package: str) -> bool:

@@ -5,14 +5,14 @@
     python -m bench.pretrained --only generate  (or forward, record, tune)
 
 Weights are random: what is timed does not depend on them. Each line is a ratio of medians of
-interleaved repeats: above 1 means ours is faster. What is not installed is left out, and that is
-said.
+interleaved repeats, each contender in a process of its own: above 1 means ours is faster. What is
+not installed is left out, and that is said.
 """
 
 import argparse
-import copy
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.measure import Work, machine, medians, missing, show
+from bench.apart import medians_apart, ours
+from bench.measure import Work, machine, missing, rates, show
 from regard.attention import record
-from regard.core.device import steady_allocation
 from regard.core.protocols import Batch
 from regard.decode import Greedy, Request, generate
 from regard.export.ctranslate2 import export
@@ -94,7 +94,8 @@ def hugging_bert(size: Size, kind: str, *, classes: int = 0, dropout: float = 0.
 
 
 def texts(size: Size, rows: int, length: int) -> Batch:
-    """Random texts; all but the first a little shorter than the longest."""
+    """Random texts, the same for all; all but the first a little shorter than the longest."""
+    torch.manual_seed(0)
     lengths = torch.randint(max(1, length * 3 // 4), length + 1, (rows,))
     lengths[0] = length
     return {"tokens": torch.randint(size.words, (rows, length)), "lengths": lengths}
@@ -107,29 +108,29 @@ def given(batch: Batch) -> dict[str, Tensor]:
     return {"input_ids": tokens, "attention_mask": mask}
 
 
-def encoding_works(size: Size, batch: Batch, recorded: bool) -> dict[str, Work]:
-    """A forward pass of ours and of theirs; recorded, one layer of ours and all of theirs."""
-    ours = BERT(BERT.Config(encoder=encoding(size), words=False), size.words).eval()
-    site = f"encoder.{min(3, size.layers - 1)}.*"
+def our_forward(size: Size, rows: int, length: int, recorded: bool) -> Work:
+    """A forward pass of our BERT, with one layer recorded or none."""
+    model = BERT(BERT.Config(encoder=encoding(size), words=False), size.words).eval()
+    batch, site = texts(size, rows, length), f"encoder.{min(3, size.layers - 1)}.*"
 
     @torch.inference_mode()
-    def our_work() -> None:
-        if recorded:
-            with record(ours, sites=site):
-                ours(batch)
-        else:
-            ours(batch)
+    def work() -> None:
+        with record(model, sites=site) if recorded else nullcontext():
+            model(batch)
 
-    works: dict[str, Work] = {"ours": our_work}
-    if missing("transformers"):
-        return works
-    theirs = hugging_bert(size, "eager" if recorded else "sdpa").eval()
+    return work
+
+
+def hugging_forward(size: Size, rows: int, length: int, recorded: bool) -> Work:
+    """A forward pass of transformers' BERT, with the weights of all layers or none."""
+    model = hugging_bert(size, "eager" if recorded else "sdpa").eval()
+    batch = given(texts(size, rows, length))
 
     @torch.inference_mode()
-    def their_work() -> None:
-        theirs(**given(batch), output_attentions=recorded)
+    def work() -> None:
+        model(**batch, output_attentions=recorded)
 
-    return {**works, "transformers eager" if recorded else "transformers sdpa": their_work}
+    return work
 
 
 def encoders(repeats: int, size: Size, *, recorded: bool) -> None:
@@ -137,9 +138,12 @@ def encoders(repeats: int, size: Size, *, recorded: bool) -> None:
     rows = []
     for length in size.lengths:
         for count in size.batches:
-            works = encoding_works(size, texts(size, count, length), recorded)
-            seconds = medians(works, repeats, warmup=1)
-            rows += told(seconds, count, (length, count))
+            asked = (size, count, length, recorded)
+            contenders = {"ours": ours(our_forward, *asked)}
+            if not missing("transformers"):
+                kind = "eager" if recorded else "sdpa"
+                contenders[f"transformers {kind}"] = partial(hugging_forward, *asked)
+            rows += rates(medians_apart(contenders, repeats), count, (length, count))
     what = (
         "one layer of ours recorded, all of theirs with output_attentions (goal: 1.25 at 512)"
         if recorded
@@ -152,23 +156,6 @@ def encoders(repeats: int, size: Size, *, recorded: bool) -> None:
     )
 
 
-def told(
-    seconds: dict[str, float], items: float, before: tuple[object, ...]
-) -> list[tuple[object, ...]]:
-    """A row for each peer: rates, and theirs by ours."""
-    return [
-        (
-            *before,
-            peer,
-            f"{items / seconds['ours']:,.1f}",
-            f"{items / spent:,.1f}",
-            f"{spent / seconds['ours']:.2f}",
-        )
-        for peer, spent in seconds.items()
-        if peer != "ours"
-    ]
-
-
 def forward(repeats: int, size: Size) -> None:
     """BERT as it is."""
     encoders(repeats, size, recorded=False)
@@ -179,7 +166,33 @@ def recording(repeats: int, size: Size) -> None:
     encoders(repeats, size, recorded=True)
 
 
-def hugging_generation(size: Size, prompts: Tensor) -> Work:
+def prompts(size: Size, batch: int) -> Tensor:
+    """What generation begins with, the same for all."""
+    torch.manual_seed(0)
+    return torch.randint(1, size.tokens, (batch, 16))
+
+
+def our_gpt(size: Size) -> GPT:
+    """GPT-2 small, or as wide and deep as asked."""
+    config = GPT.Config(
+        width=size.width,
+        heads=size.heads,
+        layers=size.layers,
+        context=1024,
+        activation="gelu_tanh",
+    )
+    return GPT(config, vocabulary=size.tokens).eval()
+
+
+def our_generation(size: Size, batch: int, weights: str) -> Work:
+    """Ours, with such weights."""
+    model = our_gpt(size)
+    quantise(model, weights)
+    asked = Request(policy=Greedy(), max_tokens=size.written)
+    return partial(generate, model, prompts(size, batch).tolist(), asked)
+
+
+def hugging_generation(size: Size, batch: int) -> Work:
     """transformers' generate with its cache."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -192,13 +205,13 @@ def hugging_generation(size: Size, prompts: Tensor) -> Work:
         eos_token_id=None,
         pad_token_id=0,
     )
-    model = GPT2LMHeadModel(config).eval()
+    model, begun = GPT2LMHeadModel(config).eval(), prompts(size, batch)
 
     @torch.inference_mode()
     def work() -> object:
         return model.generate(
-            prompts,
-            attention_mask=torch.ones_like(prompts),
+            begun,
+            attention_mask=torch.ones_like(begun),
             max_new_tokens=size.written,
             min_new_tokens=size.written,
             do_sample=False,
@@ -207,20 +220,20 @@ def hugging_generation(size: Size, prompts: Tensor) -> Work:
     return work
 
 
-def ctranslate_generation(folder: Path, prompts: Tensor, kind: str, written: int) -> Work:
+def ctranslate_generation(size: Size, batch: int, kind: str, folder: Path) -> Work:
     """CTranslate2 on as many threads."""
     import ctranslate2
 
     runner = ctranslate2.Generator(
         str(folder), compute_type=kind, inter_threads=1, intra_threads=torch.get_num_threads()
     )
-    named = [[f"t{token}" for token in row] for row in prompts.tolist()]
+    named = [[f"t{token}" for token in row] for row in prompts(size, batch).tolist()]
 
     def work() -> object:
         return runner.generate_batch(
             named,
-            min_length=written,
-            max_length=written,
+            min_length=size.written,
+            max_length=size.written,
             sampling_topk=1,
             include_prompt_in_result=False,
         )
@@ -230,36 +243,25 @@ def ctranslate_generation(folder: Path, prompts: Tensor, kind: str, written: int
 
 def generation(repeats: int, size: Size) -> None:
     """Greedy tokens per second of GPT-2, from a prompt of 16 tokens."""
-    config = GPT.Config(
-        width=size.width,
-        heads=size.heads,
-        layers=size.layers,
-        context=1024,
-        activation="gelu_tanh",
-    )
-    ours = GPT(config, vocabulary=size.tokens).eval()
-    int8 = copy.deepcopy(ours)
-    quantise(int8, "int8")
-    asked = Request(policy=Greedy(), max_tokens=size.written)
-    rows = []
+    rows: list[tuple[object, ...]] = []
     with tempfile.TemporaryDirectory() as folder:
-        there = not missing("ctranslate2")
-        if there:
+        kinds = () if missing("ctranslate2") else ("float32", "int8")
+        if kinds:
             names = [f"t{number}" for number in range(size.tokens)]
-            export(ours, Path(folder), words=names, specials={"unk": 0, "bos": 0, "eos": 0})
+            marks = {"unk": 0, "bos": 0, "eos": 0}
+            export(our_gpt(size), Path(folder), words=names, specials=marks)
         for batch in (1, 8):
-            prompts = torch.randint(1, size.tokens, (batch, 16))
-            works: dict[str, Work] = {
-                "ours": partial(generate, ours, prompts.tolist(), asked),
-                "ours int8": partial(generate, int8, prompts.tolist(), asked),
+            contenders = {
+                "ours": ours(our_generation, size, batch, "float32"),
+                "ours int8": ours(our_generation, size, batch, "int8"),
             }
             if not missing("transformers"):
-                works["transformers"] = hugging_generation(size, prompts)
-            for kind in ("float32", "int8") if there else ():
-                works[f"CTranslate2 {kind}"] = ctranslate_generation(
-                    Path(folder), prompts, kind, size.written
+                contenders["transformers"] = partial(hugging_generation, size, batch)
+            for kind in kinds:
+                contenders[f"CTranslate2 {kind}"] = partial(
+                    ctranslate_generation, size, batch, kind, Path(folder)
                 )
-            seconds = medians(works, repeats, warmup=1)
+            seconds = medians_apart(contenders, repeats)
             rows += [
                 (
                     batch,
@@ -278,9 +280,22 @@ def generation(repeats: int, size: Size) -> None:
     )
 
 
-def update(model: nn.Module, scores: Callable[[], Tensor], labels: Tensor) -> Work:
+def our_tuning(size: Size) -> Work:
+    """A step of fine-tuning a classifier on our BERT."""
+    model = BERTClassifier(BERTClassifier.Config(encoder=encoding(size, 0.1)), size.words, 3)
+    return update(model, partial(model, texts(size, *size.tuned)), size.tuned[0])
+
+
+def hugging_tuning(size: Size) -> Work:
+    """A step of fine-tuning transformers' classifier."""
+    model, batch = hugging_bert(size, "sdpa", classes=3, dropout=0.1), texts(size, *size.tuned)
+    return update(model, lambda: model(**given(batch)).logits, size.tuned[0])
+
+
+def update(model: nn.Module, scores: Callable[[], Tensor], rows: int) -> Work:
     """One step of fine-tuning, with the same optimiser and clipping for all."""
     optimiser = torch.optim.AdamW(model.train().parameters(), 3e-5, fused=True)
+    labels = torch.randint(3, (rows,))
 
     def work() -> None:
         F.cross_entropy(scores(), labels).backward()
@@ -293,19 +308,14 @@ def update(model: nn.Module, scores: Callable[[], Tensor], labels: Tensor) -> Wo
 
 def tuning(repeats: int, size: Size) -> None:
     """Steps per second of a classifier on BERT."""
-    rows, length = size.tuned
-    batch, labels = texts(size, rows, length), torch.randint(3, (rows,))
-    config = BERTClassifier.Config(encoder=encoding(size, 0.1))
-    ours = BERTClassifier(config, size.words, 3)
-    works = {"ours": update(ours, partial(ours, batch), labels)}
+    contenders = {"ours": ours(our_tuning, size)}
     if not missing("transformers"):
-        theirs = hugging_bert(size, "sdpa", classes=3, dropout=0.1)
-        works["transformers"] = update(theirs, lambda: theirs(**given(batch)).logits, labels)
-    seconds = medians(works, repeats, warmup=1)
+        contenders["transformers"] = partial(hugging_tuning, size)
+    rows, length = size.tuned
     show(
         f"Fine-tuning BERT of {size.layers} x {size.width}, {rows} rows of {length} (goal: 1.1)",
         ["peer", "ours steps/s", "peer steps/s", "ratio"],
-        told(seconds, 1, ()),
+        rates(medians_apart(contenders, repeats), 1),
     )
 
 
@@ -325,8 +335,6 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS)
     chosen = parser.parse_args()
     size = TRIAL if chosen.trial else QUICK if chosen.quick else Size()
-    steady_allocation()
-    torch.manual_seed(0)
     print(machine())
     for name, part in PARTS.items():
         if chosen.only in (None, name):

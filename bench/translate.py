@@ -32,7 +32,7 @@ from bench.measure import Work, machine, medians, missing, paired_ratio, show
 from bench.peers import EOS, PAD, TorchTransformer, ctranslate, marian, ours
 from bench.recurrent import recurrent
 from regard.attention import record
-from regard.core.device import steady_allocation
+from regard.core.allocation import steady_allocation
 from regard.core.protocols import Batch
 from regard.decode import Beam, decode, search
 from regard.layers.output import IGNORED

@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from bench.measure import Work, machine, paired_ratio, show
-from regard.core.device import steady_allocation
+from regard.core.allocation import steady_allocation
 from regard.core.protocols import Batch
 from regard.data.bucket import BucketBatches
 from regard.layers.crf import CRF

@@ -264,7 +264,7 @@ def serve(questions: TextIO, answers: TextIO) -> None:
     """Be a worker: answer line by line until there are no more questions."""
     import torch
 
-    from regard.core.device import steady_allocation
+    from regard.core.allocation import steady_allocation
     from regard.run import load
 
     torch.set_num_threads(1)

@@ -37,7 +37,6 @@ def align(
     With --gold, the alignment error rate is told at the end (Och and Ney 2003).
     """
     from regard.aligner import alignments
-    from regard.core.device import steady_allocation
     from regard.core.errors import UserError
     from regard.data.parallel import ParallelText
     from regard.run import load
@@ -50,7 +49,6 @@ def align(
         raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")
     text = ParallelText(paths=tuple(files), fields=two_fields(fields) if len(files) == 1 else None)
     golds = None if gold is None else list(read_gold(gold, first))
-    steady_allocation()
     looking = Looking(site, tuple(heads) if heads else None)
     pairs = ((pair.source, pair.target) for pair in text.pairs())
     found = []

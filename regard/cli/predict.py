@@ -36,13 +36,11 @@ def predict(
     a line otherwise; of a run whose texts were files, a file is a text. An empty line is a text
     without words.
     """
-    from regard.core.device import steady_allocation
     from regard.core.errors import positive
     from regard.run import load
 
     opened = load(run, device, weights=weights)
     positive("chunk", chunk)
-    steady_allocation()
     number = 0
     for some in chunks(opened.predicts, files or [], chunk):
         for answer in opened.predicts.answers(opened.model, some):

@@ -38,11 +38,9 @@ def serve(
         if (error.name or "").split(".")[0] in ("fastapi", "uvicorn", "h11", "starlette"):
             raise UserError(MISSING) from None
         raise
-    from regard.core.device import steady_allocation
     from regard.run import load, open_run
     from regard.said import served
 
-    steady_allocation()
     opened = []
     for folder in runs:
         trained = (folder / "model.safetensors").exists()

@@ -51,7 +51,6 @@ def translate(
     """Translate stdin line by line to stdout; scores and alignments are columns behind tabs."""
     from dataclasses import replace
 
-    from regard.core.device import steady_allocation
     from regard.core.errors import UserError
     from regard.run import load
     from regard.tasks.translate import Translation
@@ -77,7 +76,6 @@ def translate(
         diversity=diversity,
     )
     looking = Looking(site, tuple(heads) if heads else None) if alignments else None
-    steady_allocation()
     lines = (line.rstrip("\n") for line in sys.stdin)
     every = translations(
         opened,

@@ -1,6 +1,5 @@
-"""Device: where a model runs, which precisions work there, and how memory is asked for."""
+"""Device: where a model runs, and which precisions work there."""
 
-import ctypes
 import signal
 import subprocess
 import sys
@@ -112,27 +111,6 @@ def _probed(dtype: str, device: str) -> str | None:
     if done.returncode > 0:
         return f"a trial failed: {done.stderr.strip().splitlines()[-1]}"
     return None
-
-
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""The names of glibc's malloc.h for two options of mallopt."""
-
-
-@cache
-def steady_allocation() -> bool:
-    """Have malloc keep big blocks for the next step instead of giving them back after each.
-
-    Without this every large activation is a fresh mapping whose pages the kernel must clear
-    again. Works with glibc on Linux, where it says True; elsewhere it does nothing.
-    """
-    if not sys.platform.startswith("linux"):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return False
-    # 32 MiB is the largest threshold that older versions of glibc take.
-    raised = mallopt(_MMAP_THRESHOLD, 1 << 30) or mallopt(_MMAP_THRESHOLD, 1 << 25)
-    return bool(raised and mallopt(_TRIM_THRESHOLD, (1 << 31) - 1))
 
 
 def peak_bytes(device: torch.device) -> int:

@@ -1,10 +1,11 @@
 """A linear layer as a plain function, with its weights laid out as a few rows take them fastest.
 
-What one step of a decoder multiplies are a few rows with all the weights there are. Of a weight
-that lies column by column one row takes half the time; a handful of rows take less of one that was
-packed into blocks. So a weight is copied once into the form that its first steps ask for. A copy is
-used as long as the weight is what it was: an optimiser's step or other weights that are loaded make
-a new one.
+What one step of a decoder multiplies are a few rows with all the weights there are. One row takes
+half the time of a weight that lies column by column, and less again if each thread has columns of
+its own: otherwise such a product is the work of a single one. A handful of rows take less of a
+weight that was packed into blocks. So a weight is copied once into the form that its first steps
+ask for. A copy is used as long as the weight is what it was: an optimiser's step or other weights
+that are loaded make a new one.
 
 >>> import torch
 >>> linear = nn.Linear(4, 6)
@@ -33,6 +34,9 @@ FEW = 48
 LARGE = 2**18
 """Weights of so many elements are worth packing."""
 
+PART = 2**16
+"""A thread is worth waking for so many elements of a weight."""
+
 
 def product(module: nn.Module) -> Product:
     """What a module without hooks computes; one that is not known here is called as it is."""
@@ -52,17 +56,16 @@ def product(module: nn.Module) -> Product:
 
 
 class Laid:
-    """W x + b for rows, with W as it is, column by column, or packed."""
+    """W x + b for rows, with W as it is, cut into a part for each thread, or packed."""
 
-    __slots__ = ("_columns", "_packed", "_stamp", "bias", "weight")
+    __slots__ = ("_cut", "_packed", "_stamp", "bias", "weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight, self.bias, self._stamp = weight, bias, stamp(weight)
-        words, width = weight.shape
         here = weight.device.type == "cpu"
-        large = words * width >= LARGE and weight.dtype == torch.float32
-        # None is "not yet", False is "never": rows of a long sum are read one after another anyway.
-        self._columns: Tensor | bool | None = None if here and 2 * words >= width else False
+        large = weight.numel() >= LARGE and weight.dtype == torch.float32
+        # None is "not yet", False is "never".
+        self._cut: Cut | bool | None = None if here else False
         self._packed: Tensor | bool | None = None if here and large and packs() else False
 
     def fits(self, weight: Tensor, bias: Tensor | None) -> bool:
@@ -71,21 +74,53 @@ class Laid:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The product, by the form that suits so many rows."""
-        if self._packed is not False and 1 < x.shape[0] <= FEW:
+        few = x.shape[0] <= FEW
+        if self._packed is not False and few and x.shape[0] > 1:
             if self._packed is None:
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), None)
             done: Tensor = torch.ops.mkldnn._linear_pointwise(
                 x, self._packed, self.bias, "none", [], ""
             )
             return done
-        if self._columns is None:
-            self._columns = self.weight.detach().t().contiguous()
-        if self._columns is False:
+        if self._cut is False or not few:
             return F.linear(x, self.weight, self.bias)
-        assert isinstance(self._columns, Tensor)
-        if self.bias is None:
-            return torch.mm(x, self._columns)
-        return torch.addmm(self.bias, x, self._columns)
+        if self._cut is None:
+            self._cut = Cut(self.weight.detach(), self.bias)
+        assert isinstance(self._cut, Cut)
+        return self._cut(x)
+
+
+class Cut:
+    """A weight in as many parts as there are threads, each with outputs of its own.
+
+    >>> weight = torch.arange(12.0).view(4, 3)
+    >>> Cut(weight, None, parts=2)(torch.ones(1, 3))
+    tensor([[ 3., 12., 21., 30.]])
+    """
+
+    __slots__ = ("_bias", "_parts", "_weight", "_words")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, parts: int = 0) -> None:
+        words, width = weight.shape
+        parts = parts or max(1, min(torch.get_num_threads(), weight.numel() // PART))
+        missing = -words % parts
+        if missing:
+            weight = F.pad(weight, (0, 0, 0, missing))
+            bias = None if bias is None else F.pad(bias.detach(), (0, missing))
+        self._weight = weight.view(parts, -1, width).transpose(1, 2)  # [P,D,N/P]
+        if 2 * words >= width:  # else the rows of so long a sum are read one after another anyway
+            self._weight = self._weight.contiguous()
+        self._bias = None if bias is None else bias.detach().view(parts, 1, -1)
+        self._parts, self._words = parts, words
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """W x + b of a few rows."""
+        rows = x.expand(self._parts, *x.shape)  # [P,B,D]
+        if self._bias is None:
+            found = torch.bmm(rows, self._weight)  # [P,B,N/P]
+        else:
+            found = torch.baddbmm(self._bias, rows, self._weight)
+        return found.transpose(0, 1).reshape(x.shape[0], -1).narrow(1, 0, self._words)
 
 
 def laid(owner: nn.Module, weight: Tensor, bias: Tensor | None) -> Laid:

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from regard.core.device import steady_allocation
+from regard.core.allocation import steady_allocation
 from regard.core.errors import choose
 from regard.core.mode import evaluating
 from regard.core.protocols import Batches, Task

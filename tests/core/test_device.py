@@ -1,4 +1,4 @@
-"""Devices, probed precisions, and the allocator."""
+"""Devices and probed precisions."""
 
 import subprocess
 import sys
@@ -75,10 +75,3 @@ def test_a_kernel_that_a_precision_lacks_is_said_with_the_precision() -> None:
         device.computing_in("bfloat16", CPU),
     ):
         raise RuntimeError("no LSTM\nand more")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt belongs to glibc")
-def test_steady_allocation_takes_hold_and_stays() -> None:
-    assert device.steady_allocation()
-    assert device.steady_allocation()
-    assert torch.ones(1 << 22).sum().item() == 1 << 22

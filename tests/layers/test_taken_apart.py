@@ -13,7 +13,6 @@ from regard.layers.cache import Cache
 from regard.layers.feedforward import GatedFeedForward
 from regard.layers.multihead import SelfAttention
 from regard.layers.position import Rotary
-from regard.layers.product import product
 from regard.layers.shelf import Written
 from regard.layers.stepwise import Stepwise
 
@@ -111,33 +110,3 @@ def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
             other, _ = block.step(x[:, 1:], cache)
         torch.testing.assert_close(evened, other[:, 0])
         assert not torch.allclose(evened, plain)
-
-
-@pytest.mark.parametrize("rows", [1, 3, 64])
-@pytest.mark.parametrize("shape", [(24, 16), (16, 48), (1024, 300), (300, 1024)])
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_product_is_that_of_the_layer_however_it_is_laid_out(
-    rows: int, shape: tuple[int, int], bias: bool
-) -> None:
-    linear = nn.Linear(shape[1], shape[0], bias=bias)
-    x = torch.randn(rows, shape[1])
-    with torch.no_grad():
-        torch.testing.assert_close(product(linear)(x), linear(x), atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_weights_that_changed_are_laid_out_anew(rows: int) -> None:
-    linear, x = nn.Linear(300, 1024), torch.randn(rows, 300)
-    close = {"atol": 1e-5, "rtol": 1e-5}
-    with torch.no_grad():
-        before = product(linear)(x)
-        linear.weight.mul_(2)
-        torch.testing.assert_close(product(linear)(x), linear(x), **close)
-        linear.load_state_dict(nn.Linear(300, 1024).state_dict())
-        torch.testing.assert_close(product(linear)(x), linear(x), **close)
-    sgd = torch.optim.SGD(linear.parameters(), 0.1)
-    linear(x).sum().backward()
-    sgd.step()
-    with torch.no_grad():
-        torch.testing.assert_close(product(linear)(x), linear(x), **close)
-    assert not torch.allclose(linear(x), before)

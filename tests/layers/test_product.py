@@ -1,0 +1,59 @@
+"""A linear layer in the forms that a few rows take: the same numbers, however it is cut."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import nn
+
+from regard.layers.product import FEW, Cut, product
+
+ROWS = [1, 2, FEW, FEW + 1]
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(4, 6), (300, 700), (700, 301), (1500, 200), (200, 1500)])
+def test_every_form_gives_what_the_layer_gives(
+    shape: tuple[int, int], bias: bool, rows: int, threads: int
+) -> None:
+    linear = nn.Linear(*shape, bias=bias)
+    x = torch.randn(rows, shape[0])
+    with torch.no_grad():
+        found = product(linear)(x)
+        assert torch.allclose(found, linear(x), atol=1e-5)
+        found.add_(1.0)  # what it gives is nobody else's
+        assert torch.allclose(product(linear)(x), linear(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 5])
+@pytest.mark.parametrize("words", [5, 7, 30])
+def test_outputs_that_cannot_be_shared_out_alike_are_none_too_many(words: int, parts: int) -> None:
+    weight, bias, x = torch.randn(words, 6), torch.randn(words), torch.randn(3, 6)
+    assert torch.allclose(Cut(weight, bias, parts)(x), x @ weight.t() + bias, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_weights_that_changed_are_laid_out_anew(rows: int) -> None:
+    linear, x = nn.Linear(300, 1024), torch.randn(rows, 300)
+    close = {"atol": 1e-5, "rtol": 1e-5}
+    with torch.no_grad():
+        before = product(linear)(x)
+        linear.weight.mul_(2)
+        torch.testing.assert_close(product(linear)(x), linear(x), **close)
+        linear.load_state_dict(nn.Linear(300, 1024).state_dict())
+        torch.testing.assert_close(product(linear)(x), linear(x), **close)
+    sgd = torch.optim.SGD(linear.parameters(), 0.1)
+    linear(x).sum().backward()
+    sgd.step()
+    with torch.no_grad():
+        torch.testing.assert_close(product(linear)(x), linear(x), **close)
+    assert not torch.allclose(linear(x), before)
