@@ -21,8 +21,10 @@ from regard.core.config import Config
 from regard.core.errors import UserError, positive
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Batches
-from regard.layers.text_encoder import TextEncoder
+from regard.layers.multihead import SelfAttention
+from regard.layers.text_encoder import Encoding, TextEncoder
 from regard.models import MODELS
+from regard.models.gpt import GPT
 from regard.pretrained import leave
 from regard.run import Run
 from regard.tasks.task import Split
@@ -139,26 +141,57 @@ def kept_heads(ranked: list[Head], share: float) -> dict[str, list[int]]:
     return {site: sorted(heads) for site, heads in kept.items()}
 
 
+@dataclass(frozen=True)
+class Layers:
+    """Where the layers of a model are whose heads can be taken out."""
+
+    settings: Encoding | GPT.Config
+    sites: str
+    """The attention of a layer, by its number."""
+    inside: str | None
+    """The field of the model's config that holds the settings; None if they are that config."""
+
+    @staticmethod
+    def of(run: Run) -> "Layers":
+        """Those of a BERT, of a GPT, or of what is built on one."""
+        model, held = run.model, dict(run.model.named_children())
+        encoder, body = held.get("encoder"), held.get("body")
+        if isinstance(encoder, TextEncoder) and "encoder" in type(run.recipe.model).model_fields:
+            return Layers(encoder.config, "encoder.{}.attention", "encoder")
+        if isinstance(body, GPT):
+            return Layers(body.config, "body.layers.{}.attention", "body")
+        if isinstance(model, GPT):
+            return Layers(model.config, "layers.{}.attention", None)
+        raise UserError(
+            f"heads can be taken out of a bert, a gpt and their classifiers, not of a "
+            f"{run.recipe.kind}; intervene(model, {{site: without(head)}}) shuts them in any"
+        )
+
+    def left(self, model: nn.Module, kept: Mapping[str, list[int]]) -> Encoding | GPT.Config:
+        """The settings with only these heads."""
+        if self.settings.heads_left is not None:
+            raise UserError("heads were taken out of it already; begin with the whole")
+        for number in range(self.settings.layers):
+            own = model.get_submodule(self.sites.format(number))
+            if not isinstance(own, SelfAttention) or own.key_heads != own.heads:
+                raise UserError("heads that share their keys cannot be taken out one by one")
+            if any(True for _ in own.attend.parameters()):
+                raise UserError("heads whose score is learnt cannot be taken out")
+        left = tuple(len(kept[self.sites.format(n)]) for n in range(self.settings.layers))
+        return self.settings.model_copy(update={"heads_left": left})
+
+
 def pruned(run: Run, kept: Mapping[str, list[int]]) -> Run:
     """The run with only these heads: smaller matrices, and the same numbers as with gates shut."""
-    old = dict(run.model.named_children()).get("encoder")
-    config = run.recipe.model
-    if not isinstance(old, TextEncoder) or "encoder" not in type(config).model_fields:
-        raise UserError(
-            f"heads can be taken out of a bert and its classifiers, not of a {run.recipe.kind}; "
-            "intervene(model, {site: without(head)}) shuts them in any"
-        )
-    if old.config.heads_left is not None:
-        raise UserError(f"{run.folder}: heads were taken out of it already; begin with the whole")
-    left = tuple(len(kept[f"encoder.{number}.attention"]) for number in range(old.config.layers))
-    settings = old.config.model_copy(update={"heads_left": left})
-    update = {"encoder": settings, "source": None}
+    layers = Layers.of(run)
+    settings = layers.left(run.model, kept)
+    config = settings if layers.inside is None else run.recipe.model
+    update = {"source": None} | ({layers.inside: settings} if layers.inside else {})
     fewer: Config = config.model_copy(update=update)
     recipe = replace(run.recipe, model=fewer)
     model: nn.Module = MODELS[run.recipe.kind](fewer, **run.task.sizes)
-    model.load_state_dict(
-        sliced(run.model.state_dict(), kept, old.config.width // old.config.heads)
-    )
+    width = layers.settings.width // layers.settings.heads
+    model.load_state_dict(sliced(run.model.state_dict(), kept, width))
     return Run(run.folder, recipe, run.task, model.to(device_of(run.model)).eval(), run.began)
 
 
@@ -169,7 +202,7 @@ def sliced(
     found = dict(tensors)
     for site, heads in kept.items():
         rows = torch.cat([torch.arange(head * width, (head + 1) * width) for head in heads])
-        for name in (f"{site}.project.weight", f"{site}.project.bias"):
+        for name in {f"{site}.project.weight", f"{site}.project.bias"} & tensors.keys():
             parts = tensors[name].chunk(3)  # queries, keys, values
             found[name] = torch.cat([part[rows.to(part.device)] for part in parts])
         merge = tensors[f"{site}.merge.weight"]

@@ -133,6 +133,7 @@ def refuse(model: nn.Module) -> None:
         if (name.endswith(("score", "weigh")) and value not in PLAIN)
         or (name == "activation" and value not in ACTIVATIONS)
         or (name == "key_heads" and value not in (None, config.heads))
+        or (name == "heads_left" and value is not None)
         or (name == "bias" and not value)
         or (name == "position" and value == "rotary")
     ]

@@ -198,6 +198,22 @@ def split_heads(x: Float[Tensor, "B T D"], heads: int) -> Float[Tensor, "B H T E
     return x.view(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 2)
 
 
+def heads_by_layer(heads: int, layers: int, left: tuple[int, ...] | None) -> tuple[int, ...]:
+    """How many heads each layer has: all, or those that were left.
+
+    >>> heads_by_layer(4, 2, None), heads_by_layer(4, 2, (1, 4))
+    ((4, 4), (1, 4))
+    """
+    if left is None:
+        return (heads,) * layers
+    if len(left) != layers or max(left) > heads:
+        raise UserError(
+            f"heads_left={list(left)} must have a number up to heads={heads} for each of {layers} "
+            "layers"
+        )
+    return left
+
+
 def check_width(x: Tensor, width: int, what: str) -> None:
     """Refuse a sequence of another width than the layer was built for."""
     if x.dim() != 3 or x.shape[2] != width:

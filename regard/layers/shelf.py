@@ -6,8 +6,8 @@ text reads the keys of one head at a time, so in its shelf these lie side by sid
 
 >>> import torch
 >>> token = torch.ones(2, 2, 3, 4)                             # keys and values of two rows
->>> begun = Written.begun(layers=1)
->>> shelf = begun.opened(token, heads=3, width=4)
+>>> begun = Written.begun()
+>>> shelf = begun.opened(token, heads=(3,), width=4)
 >>> shelf.put(0, begun.length, token)
 >>> written = begun.grown(shelf)
 >>> written.length, written.select(torch.tensor([1, 1, 0])).caches()[0].memory.key.shape
@@ -28,39 +28,46 @@ ROOM = 32
 
 
 class Shelf:
-    """Room for positions of each row, and views of it."""
+    """Room for positions of each row, and views of it.
 
-    __slots__ = ("by_row", "every", "keys", "places", "tensor", "values", "written")
+    `heads` are those of each layer; all have room for as many as the layer with most of them.
+    """
 
-    def __init__(self, tensor: Tensor, written: int, *, by_row: bool) -> None:
-        self.tensor, self.written, self.by_row = tensor, written, by_row
+    __slots__ = ("by_row", "every", "heads", "keys", "places", "tensor", "values", "written")
+
+    def __init__(self, tensor: Tensor, heads: tuple[int, ...], *, by_row: bool) -> None:
+        self.tensor, self.heads, self.by_row, self.written = tensor, heads, by_row, 0
         # [B,R,L,2,G,E] or [L,2,B,G,R,E], and always seen as the latter
         self.every = tensor.permute(2, 3, 0, 4, 1, 5) if by_row else tensor
         self.keys, self.values = self.every[:, 0].unbind(0), self.every[:, 1].unbind(0)
         self.places = self.every.transpose(1, 2).unbind(0)  # each [B,2,G,R,E]
+        if min(heads) < max(heads):
+            self.keys, self.values = (self._own(each, 1) for each in (self.keys, self.values))
+            self.places = self._own(self.places, 2)
+
+    def _own(self, layers: tuple[Tensor, ...], dim: int) -> tuple[Tensor, ...]:
+        """Of each layer only as many heads as it has."""
+        return tuple(x.narrow(dim, 0, own) for x, own in zip(layers, self.heads, strict=True))
 
     @staticmethod
     def of(
-        like: Tensor, *, rows: int, room: int, layers: int, heads: int, width: int, by_row: bool
+        like: Tensor, *, rows: int, room: int, heads: tuple[int, ...], width: int, by_row: bool
     ) -> "Shelf":
         """An empty one, with numbers such as these."""
+        layers, most = len(heads), max(heads)
         shape = (
-            (rows, room, layers, 2, heads, width)
-            if by_row
-            else (layers, 2, rows, heads, room, width)
+            (rows, room, layers, 2, most, width) if by_row else (layers, 2, rows, most, room, width)
         )
-        return Shelf(like.new_empty(shape), 0, by_row=by_row)
+        return Shelf(like.new_empty(shape), heads, by_row=by_row)
 
     def emptied(self, rows: int, room: int) -> "Shelf":
         """An empty one of the same kind, for so many rows and positions."""
-        layers, _, _, heads, _, width = self.every.shape
         return Shelf.of(
             self.tensor,
             rows=rows,
             room=room,
-            layers=layers,
-            heads=heads,
-            width=width,
+            heads=self.heads,
+            width=self.tensor.shape[-1],
             by_row=self.by_row,
         )
 
@@ -78,7 +85,6 @@ class Shelf:
 class Written:
     """What the decoder has seen: so many positions of a shelf."""
 
-    layers: int
     by_row: bool = True
     """Does the shelf hold each row in one piece?"""
     length: int = 0
@@ -87,9 +93,9 @@ class Written:
     shelf: Shelf | None = field(default=None, repr=False)
 
     @staticmethod
-    def begun(layers: int, *, by_row: bool = True) -> "Written":
+    def begun(*, by_row: bool = True) -> "Written":
         """Nothing yet."""
-        return Written(layers=layers, by_row=by_row)
+        return Written(by_row=by_row)
 
     @staticmethod
     def of(caches: Sequence[Cache]) -> "Written":
@@ -99,8 +105,7 @@ class Written:
             old,
             rows=old.shape[0],
             room=max(caches[0].room, length),
-            layers=len(caches),
-            heads=old.shape[1],
+            heads=tuple(cache.memory.key.shape[1] for cache in caches),
             width=old.shape[3],
             by_row=False,
         )
@@ -108,9 +113,7 @@ class Written:
             key.narrow(2, 0, length).copy_(cache.memory.key)
             value.narrow(2, 0, length).copy_(cache.memory.value)
         shelf.written = length
-        return Written(
-            layers=len(caches), by_row=False, length=length, empty=caches[0].empty, shelf=shelf
-        )
+        return Written(by_row=False, length=length, empty=caches[0].empty, shelf=shelf)
 
     @staticmethod
     def joined(several: Sequence["Written"]) -> "Written":
@@ -123,18 +126,12 @@ class Written:
         """Where the next position stands in its own row."""
         return self.length if self.empty is None else self.length - self.empty
 
-    def opened(self, like: Float[Tensor, "B *D"], *, heads: int, width: int) -> Shelf:
+    def opened(self, like: Float[Tensor, "B *D"], *, heads: tuple[int, ...], width: int) -> Shelf:
         """A shelf with a place for the next position, which nobody else has written."""
         shelf, rows, length = self.shelf, like.shape[0], self.length
         if shelf is None:
             return Shelf.of(
-                like,
-                rows=rows,
-                room=ROOM,
-                layers=self.layers,
-                heads=heads,
-                width=width,
-                by_row=self.by_row,
+                like, rows=rows, room=ROOM, heads=heads, width=width, by_row=self.by_row
             )
         if shelf.written == length < shelf.room:
             return shelf

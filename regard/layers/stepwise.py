@@ -13,7 +13,7 @@ ask its source together. `record` and `intervene` are heard as ever.
 >>> x = torch.randn(2, 16)
 >>> with torch.no_grad():
 ...     decoder = Stepwise.of([block])
-...     y, written = decoder(x, Written.begun(layers=1), Asked.of(source))
+...     y, written = decoder(x, Written.begun(), Asked.of(source))
 ...     same, _, _ = block.step_shared(x[:, None], source, 0, Cache())
 >>> torch.allclose(y, same[:, 0], atol=1e-6), written.length
 (True, 1)
@@ -266,8 +266,8 @@ class Stepwise:
     __slots__ = ("heads", "layers", "width")
 
     def __init__(self, blocks: "list[EncoderBlock | DecoderBlock]") -> None:
-        own = blocks[0].attention
-        self.heads, self.width = own.key_heads, own.head_width
+        self.heads = tuple(block.attention.key_heads for block in blocks)
+        self.width = blocks[0].attention.head_width
         self.layers = tuple(Layer(block) for block in blocks)
 
     @staticmethod

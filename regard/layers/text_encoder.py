@@ -30,7 +30,7 @@ from regard.layers.block import EncoderBlock
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import SegmentEmbedding, TokenEmbedding
 from regard.layers.feedforward import ACTIVATIONS, FeedForward
-from regard.layers.multihead import SelfAttention
+from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.position import Learned
 
 SPREAD = 0.02
@@ -70,12 +70,7 @@ class Encoding(Config):
     def _agree(self) -> "Encoding":
         divides("width", self.width, "heads", self.heads)
         choose("activation", self.activation, ACTIVATIONS)
-        left = (self.heads,) * self.layers if self.heads_left is None else self.heads_left
-        if len(left) != self.layers or max(left) > self.heads:
-            raise UserError(
-                f"heads_left={list(left)} must have a number up to heads={self.heads} for each of "
-                f"{self.layers} layers"
-            )
+        heads_by_layer(self.heads, self.layers, self.heads_left)
         return self
 
 
@@ -116,7 +111,7 @@ class TextEncoder(nn.Module):
         hidden = c.hidden or 4 * c.width
         attention = SelfAttention(
             c.width,
-            c.heads if c.heads_left is None else c.heads_left[number],
+            heads_by_layer(c.heads, c.layers, c.heads_left)[number],
             head_width=c.width // c.heads,
             dropout=c.attention_dropout,
         )

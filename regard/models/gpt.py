@@ -23,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.attention import Mask, causal, padding
 from regard.core.config import Config
-from regard.core.errors import UserError
+from regard.core.errors import UserError, divides
 from regard.core.protocols import Batch, Carry
 from regard.layers.begin import begin_as
 from regard.layers.block import EncoderBlock
@@ -31,7 +31,7 @@ from regard.layers.cache import Cache, join
 from regard.layers.dropout import Dropout
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
-from regard.layers.multihead import SelfAttention
+from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.output import Vocabulary
 from regard.layers.position import POSITIONS, Rotary
 from regard.layers.product import product, scores
@@ -88,6 +88,8 @@ class GPT(nn.Module):
         width: PositiveInt = 128
         heads: PositiveInt = 4
         layers: PositiveInt = 4
+        heads_left: tuple[PositiveInt, ...] | None = None
+        """How many heads each layer has, where some were taken out (regard/heads.py)."""
         context: PositiveInt = 64
         """The most tokens it can look back on."""
         hidden: PositiveInt | None = None
@@ -130,7 +132,8 @@ class GPT(nn.Module):
         )
         spared = config.embedding_dropout
         self.drop = Dropout(config.dropout if spared is None else spared)
-        self.layers = nn.ModuleList(self._block() for _ in range(config.layers))
+        every = heads_by_layer(config.heads, config.layers, config.heads_left)
+        self.layers = nn.ModuleList(self._block(heads) for heads in every)
         before = config.norm == "before"
         self.norm = nn.LayerNorm(config.width, config.norm_eps) if before else nn.Identity()
         self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
@@ -138,14 +141,15 @@ class GPT(nn.Module):
         if source is not None:
             begin_as(self, source)
 
-    def _block(self) -> EncoderBlock:
+    def _block(self, heads: int) -> EncoderBlock:
         c = self.config
         rotary = Rotary(c.width // c.heads, c.context) if c.position == "rotary" else None
         hidden = c.hidden or 4 * c.width
         attention = SelfAttention(
             c.width,
-            c.heads,
+            heads,
             key_heads=c.key_heads,
+            head_width=divides("width", c.width, "heads", c.heads),
             score=c.score,
             weigh=c.weigh,
             rotary=rotary,
@@ -225,11 +229,7 @@ class GPT(nn.Module):
             _, state = self._read(tokens[:, :-1], state)
         if decoder is None:
             return state
-        written = (
-            Written.of(state.caches)
-            if state.length
-            else Written.begun(layers=len(blocks), by_row=False)
-        )
+        written = Written.of(state.caches) if state.length else Written.begun(by_row=False)
         return SteppedState(decoder, written)
 
     def step(

@@ -274,7 +274,7 @@ class Transformer(nn.Module):
         )
         decoder = Stepwise.of(blocks)
         if decoder is not None:
-            return SteppedState(decoder, Asked.of(looked), Written.begun(layers=len(blocks)))
+            return SteppedState(decoder, Asked.of(looked), Written.begun())
         caches = tuple(Cache(room=ROOM) for _ in crosses)
         return TransformerState(looked, caches, tuple(START for _ in crosses))
 

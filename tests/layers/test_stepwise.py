@@ -79,7 +79,7 @@ def test_steps_are_those_of_the_modules_also_when_rows_are_chosen(
         assert decoder is not None
         asked, written, caches = (
             Asked.of(source),
-            Written.begun(layers=L),
+            Written.begun(),
             [Cache() for _ in layers],
         )
         every = [
@@ -107,7 +107,7 @@ def test_what_was_written_can_be_gone_on_with_twice() -> None:
         decoder = Stepwise.of(layers)
         assert decoder is not None
         first, second, third = torch.randn(3, 2, D)
-        _, begun = decoder(first, Written.begun(layers=L), asked)
+        _, begun = decoder(first, Written.begun(), asked)
         want, _ = decoder(second, begun, asked)
         decoder(third, begun, asked)  # would overwrite the position if it could
         kept = begun.select(torch.tensor([0, 1]))
@@ -129,9 +129,9 @@ def test_recording_hears_the_weights_and_changes_nothing(
         decoder, asked = Stepwise.of(layers), Asked.of(source)
         assert decoder is not None
         x, y = torch.randn(2, 2 * beams, D)
-        plain = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
+        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
         with record(model) as tape:
-            heard = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
+            heard = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
         assert torch.equal(heard, plain)
         with record(model) as reference:
             caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
@@ -153,9 +153,9 @@ def test_edits_are_obeyed(site: str) -> None:
         decoder, asked = Stepwise.of(layers), Asked.of(source)
         assert decoder is not None
         x, y = torch.randn(2, 4, D)
-        plain = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
+        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
         with intervene(model, {site: uniform}):
-            got = decoder(y, decoder(x, Written.begun(layers=L), asked)[1], asked)[0]
+            got = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
             caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
             want = by_modules(layers, y, source, caches)[0]
         torch.testing.assert_close(got, want, **CLOSE)

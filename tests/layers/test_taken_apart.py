@@ -75,7 +75,7 @@ def test_a_layer_taken_apart_steps_as_the_whole_one(kind: Kind) -> None:
     with torch.no_grad():
         lean = Stepwise.of(blocks)
         assert lean is not None
-        apart, caches = Written.begun(layers=2, by_row=False), [Cache(), Cache()]
+        apart, caches = Written.begun(by_row=False), [Cache(), Cache()]
         for step in range(40):  # more than there is room for at first
             x = torch.randn(3, 16, dtype=torch.float64)
             got, apart = lean(x.clone(), apart)
@@ -94,7 +94,7 @@ def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
     with torch.no_grad():
         lean = Stepwise.of([block])
         assert lean is not None
-        _, begun = lean(x[:, 0].clone(), Written.begun(layers=1))
+        _, begun = lean(x[:, 0].clone(), Written.begun())
         (cache,) = begun.caches()
         with record(block) as tape:
             recorded, _ = lean(x[:, 1], begun)
