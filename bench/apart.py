@@ -37,7 +37,7 @@ def medians_apart(
     lines: dict[str, Connection] = {}
     for name, make in contenders.items():
         lines[name], theirs = spawning.Pipe()
-        spawning.Process(target=compete, args=(make, theirs), daemon=True).start()
+        spawning.Process(target=compete, args=(make, theirs)).start()
         theirs.close()
         answer(name, lines[name])
     seconds: dict[str, list[float]] = {name: [] for name in lines}
@@ -68,7 +68,7 @@ def compete(make: Contender, line: Connection) -> None:
     """A contender's process: makes its work, then does it whenever it is asked to."""
     work = make()
     line.send(0.0)
-    while line.recv():
+    while asked(line):
         gc.disable()
         start = time.perf_counter()
         work()
@@ -76,7 +76,15 @@ def compete(make: Contender, line: Connection) -> None:
         gc.enable()
 
 
-def ours(make: Callable[..., Work], *given: object) -> Contender:
+def asked(line: Connection) -> bool:
+    """Is it this one's turn? Not if the run is over, nor if it broke off."""
+    try:
+        return bool(line.recv())
+    except EOFError:
+        return False
+
+
+def steadily(make: Callable[..., Work], *given: object) -> Contender:
     """A contender with memory as our command line has it."""
     return partial(with_steady_memory, make, *given)
 

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.apart import Contender, medians_apart, ours
+from bench.apart import Contender, medians_apart, steadily
 from bench.measure import Work, machine, medians, missing, rates, show
 from regard.core.allocation import steady_allocation
 from regard.data import train as train_tokeniser
@@ -139,7 +139,7 @@ def gpt_training(repeats: int) -> None:
     """Tokens per second of one update, for a small and for GPT-2's vocabulary."""
     rows = []
     for vocabulary in (65, 50257):
-        contenders = {"ours": ours(our_gpt_training, vocabulary)}
+        contenders = {"ours": steadily(our_gpt_training, vocabulary)}
         if not missing("transformers"):
             contenders["transformers"] = partial(hugging_training, vocabulary)
         if not missing("litgpt"):
@@ -185,7 +185,7 @@ def gpt_generation(repeats: int) -> None:
     rows = []
     for vocabulary, batch in ((65, 1), (65, 8), (50257, 1), (50257, 8)):
         contenders: dict[str, Contender] = {
-            "ours": ours(our_generation, vocabulary, batch),
+            "ours": steadily(our_generation, vocabulary, batch),
             "transformers": partial(hugging_generation, vocabulary, batch),
         }
         seconds = medians_apart(contenders, repeats)

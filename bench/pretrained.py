@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.apart import medians_apart, ours
+from bench.apart import medians_apart, steadily
 from bench.measure import Work, machine, missing, rates, show
 from regard.attention import record
 from regard.core.protocols import Batch
@@ -139,7 +139,7 @@ def encoders(repeats: int, size: Size, *, recorded: bool) -> None:
     for length in size.lengths:
         for count in size.batches:
             asked = (size, count, length, recorded)
-            contenders = {"ours": ours(our_forward, *asked)}
+            contenders = {"ours": steadily(our_forward, *asked)}
             if not missing("transformers"):
                 kind = "eager" if recorded else "sdpa"
                 contenders[f"transformers {kind}"] = partial(hugging_forward, *asked)
@@ -252,8 +252,8 @@ def generation(repeats: int, size: Size) -> None:
             export(our_gpt(size), Path(folder), words=names, specials=marks)
         for batch in (1, 8):
             contenders = {
-                "ours": ours(our_generation, size, batch, "float32"),
-                "ours int8": ours(our_generation, size, batch, "int8"),
+                "ours": steadily(our_generation, size, batch, "float32"),
+                "ours int8": steadily(our_generation, size, batch, "int8"),
             }
             if not missing("transformers"):
                 contenders["transformers"] = partial(hugging_generation, size, batch)
@@ -308,7 +308,7 @@ def update(model: nn.Module, scores: Callable[[], Tensor], rows: int) -> Work:
 
 def tuning(repeats: int, size: Size) -> None:
     """Steps per second of a classifier on BERT."""
-    contenders = {"ours": ours(our_tuning, size)}
+    contenders = {"ours": steadily(our_tuning, size)}
     if not missing("transformers"):
         contenders["transformers"] = partial(hugging_tuning, size)
     rows, length = size.tuned

@@ -5,9 +5,9 @@
     python -m bench.translate --base          (Transformer-base too; takes much longer)
     python -m bench.translate --only decode   (or train, record, recurrent)
 
-Each line is a ratio of medians of interleaved repeats: above 1 means ours is faster. Peers that
-decode have our weights, the same sentences and as many tokens to write. What is not installed is
-left out, and that is said.
+Each line is a ratio of medians of interleaved repeats, each contender in a process of its own:
+above 1 means ours is faster. Peers that decode have our weights, the same sentences and as many
+tokens to write. What is not installed is left out, and that is said.
 
 Training is an update with the same fused Adam and clipping; batches are as a bucketed corpus deals
 them out, of about 4,096 target tokens, some of it padding. Decoding on several workers is compared
@@ -18,8 +18,7 @@ import argparse
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,7 +27,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.measure import Work, machine, medians, missing, paired_ratio, show
+from bench.apart import Contender, medians_apart, steadily
+from bench.measure import Work, machine, missing, paired_ratio, rates, show
 from bench.peers import EOS, PAD, TorchTransformer, ctranslate, marian, ours
 from bench.recurrent import recurrent
 from regard.attention import record
@@ -55,6 +55,7 @@ def transformer(size: str, dropout: float = 0.1) -> Transformer:
 
 def bucketed() -> list[Batch]:
     """Three batches as they come of a corpus of sentences of 5 to 30 tokens, sorted by length."""
+    torch.manual_seed(0)
     lengths = torch.randint(5, 29, (20_000,))
     both = torch.stack((lengths, (lengths + torch.randint(-3, 4, lengths.shape)).clamp(4, 30)), 1)
     both = both[both.amax(1).argsort()]
@@ -106,47 +107,48 @@ def smoothed(logits: Tensor, batch: Batch) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten(), label_smoothing=0.1)
 
 
+def our_training(size: str) -> Work:
+    """Updates of ours."""
+    model = transformer(size)
+
+    def loss_of(batch: Batch) -> Tensor:
+        prediction, _ = model(batch)
+        total: Tensor = prediction.surprise(batch["targets"], smoothing=0.1, never=PAD)
+        return total / (batch["targets"] != IGNORED).sum()
+
+    return updates(model, loss_of, bucketed())
+
+
+def bare_training(size: str) -> Work:
+    """Updates of torch.nn.Transformer."""
+    model = TorchTransformer(transformer(size))
+    return updates(model, lambda batch: smoothed(model(batch), batch), bucketed())
+
+
+def hugging_training(size: str) -> Work:
+    """Updates of transformers' Marian."""
+    model = marian(transformer(size))
+
+    def loss_of(batch: Batch) -> Tensor:
+        source = batch["source"]
+        given = {"input_ids": source, "attention_mask": (source != PAD).long()}
+        return smoothed(model(**given, decoder_input_ids=batch["tokens"]).logits, batch)
+
+    return updates(model, loss_of, bucketed())
+
+
 def training(repeats: int, sizes: list[str], workers: int) -> None:
     """Target tokens per second of an update."""
-    rows, batches = [], bucketed()
-    count = sum(int((batch["targets"] != IGNORED).sum()) for batch in batches)
+    rows: list[tuple[object, ...]] = []
+    count = sum(int((batch["targets"] != IGNORED).sum()) for batch in bucketed())
     for size in sizes:
-        model = transformer(size)
-        bare = TorchTransformer(model)
-
-        def our_loss(batch: Batch, model: Transformer = model) -> Tensor:
-            prediction, _ = model(batch)
-            total: Tensor = prediction.surprise(batch["targets"], smoothing=0.1, never=PAD)
-            return total / (batch["targets"] != IGNORED).sum()
-
-        def bare_loss(batch: Batch, model: nn.Module = bare) -> Tensor:
-            return smoothed(model(batch), batch)
-
-        works = {
-            "ours": updates(model, our_loss, batches),
-            "torch.nn.Transformer": updates(bare, bare_loss, batches),
+        contenders: dict[str, Contender] = {
+            "ours": steadily(our_training, size),
+            "torch.nn.Transformer": partial(bare_training, size),
         }
         if not missing("transformers"):
-            hugging = marian(model)
-
-            def hugging_loss(batch: Batch, model: nn.Module = hugging) -> Tensor:
-                source = batch["source"]
-                given = {"input_ids": source, "attention_mask": (source != PAD).long()}
-                return smoothed(model(**given, decoder_input_ids=batch["tokens"]).logits, batch)
-
-            works["transformers Marian"] = updates(hugging, hugging_loss, batches)
-        seconds = medians(works, repeats, warmup=1)
-        rows += [
-            (
-                size,
-                peer,
-                f"{count / seconds['ours']:,.0f}",
-                f"{count / spent:,.0f}",
-                f"{spent / seconds['ours']:.2f}",
-            )
-            for peer, spent in seconds.items()
-            if peer != "ours"
-        ]
+            contenders["transformers Marian"] = partial(hugging_training, size)
+        rows += rates(medians_apart(contenders, repeats), count, (size,))
     show(
         f"Training a Transformer, {torch.get_num_threads()} threads (goal: 1.3 on tiny)",
         ["size", "peer", "ours tokens/s", "peer tokens/s", "ratio"],
@@ -166,7 +168,7 @@ def sources(count: int) -> Tensor:
     return padded(torch.randint(8, 25, (count,)).sort(descending=True).values)
 
 
-def our_decoding(model: Transformer, source: Tensor, width: int, batch: int) -> None:
+def decoded(model: Transformer, source: Tensor, width: int, batch: int) -> None:
     """All sentences, so many at once."""
     lengths = (source != PAD).sum(1)
 
@@ -186,94 +188,36 @@ def serve(asked: Connection, size: str) -> None:
     asked.send("ready")
     while (question := asked.recv()) is not None:
         source, width, batch = question
-        our_decoding(model, torch.tensor(source), width, batch)
+        decoded(model, torch.tensor(source), width, batch)
         asked.send("done")
 
 
-@contextmanager
-def crew(size: str, count: int) -> Iterator[Callable[[Tensor, int, int], None]]:
-    """So many processes, and a way to have them share some sentences."""
+def our_decoding(size: str, sentences: int, width: int, batch: int, workers: int) -> Work:
+    """Ours, on so many processes; by itself if there is to be one."""
+    source = sources(sentences)
+    if workers == 1:
+        return partial(decoded, transformer(size).eval(), source, width, batch)
     spawning = multiprocessing.get_context("spawn")
     pipes = []
-    for _ in range(count):
+    for _ in range(workers):
         mine, theirs = spawning.Pipe()
         spawning.Process(target=serve, args=(theirs, size), daemon=True).start()
         pipes.append(mine)
     for pipe in pipes:
         pipe.recv()
 
-    def shared(source: Tensor, width: int, batch: int) -> None:
+    def work() -> None:
         for number, pipe in enumerate(pipes):
-            pipe.send((source[number::count].tolist(), width, batch))
+            pipe.send((source[number::workers].tolist(), width, batch))
         for pipe in pipes:
             pipe.recv()
 
-    try:
-        yield shared
-    finally:
-        for pipe in pipes:
-            pipe.send(None)
+    return work
 
 
-def decoding(repeats: int, sizes: list[str], workers: int) -> None:
-    """Target tokens per second, greedy and with a beam of 5, in batches of 32 and 1."""
-    rows, threads = [], torch.get_num_threads()
-    for size in sizes:
-        model = transformer(size).eval()
-        with crew(size, workers) as shared, tempfile.TemporaryDirectory() as folder:
-            for batch, width in ((32, 1), (32, 5), (1, 1), (1, 5)):
-                count = workers if batch > 1 else 1
-                source = sources(2 * batch * count if batch > 1 else 4)
-                alone = partial(our_decoding, model, source, width, batch)
-                works: dict[str, Work] = {
-                    "ours": partial(shared, source, width, batch)
-                    if batch > 1
-                    else with_threads(threads, alone)
-                }
-                if not missing("transformers"):
-                    theirs = hugging_decoding(model, source, width, batch)
-                    works["transformers"] = with_threads(threads, theirs)
-                if not missing("ctranslate2"):
-                    works["CTranslate2"] = their_decoding(
-                        model, source, width, batch, Path(folder), count
-                    )
-                seconds = medians(works, repeats, warmup=1)
-                tokens = len(source) * WRITTEN
-                rows += [
-                    (
-                        size,
-                        batch,
-                        width,
-                        peer,
-                        f"{tokens / seconds['ours']:,.0f}",
-                        f"{tokens / spent:,.0f}",
-                        f"{spent / seconds['ours']:.2f}",
-                    )
-                    for peer, spent in seconds.items()
-                    if peer != "ours"
-                ]
-    show(
-        f"Decoding, {workers} workers of one thread (transformers, and one sentence: {threads} "
-        "threads); goals: by transformers 2.5 on tiny, 1.4 on base, 3 for one sentence on tiny; by "
-        "CTranslate2 0.8 in batches of 32",
-        ["size", "batch", "beam", "peer", "ours tokens/s", "peer tokens/s", "ratio"],
-        rows,
-    )
-
-
-def with_threads(threads: int, work: Work) -> Work:
-    """The same, on so many threads again: CTranslate2 leaves torch with one."""
-
-    def done() -> None:
-        torch.set_num_threads(threads)
-        work()
-
-    return done
-
-
-def hugging_decoding(model: Transformer, source: Tensor, width: int, batch: int) -> Work:
+def hugging_decoding(size: str, sentences: int, width: int, batch: int) -> Work:
     """transformers' generate, a batch after the other."""
-    theirs = marian(model).eval()
+    theirs, source = marian(transformer(size).eval()).eval(), sources(sentences)
 
     @torch.inference_mode()
     def work() -> None:
@@ -291,14 +235,15 @@ def hugging_decoding(model: Transformer, source: Tensor, width: int, batch: int)
     return work
 
 
-def their_decoding(
-    model: Transformer, source: Tensor, width: int, batch: int, folder: Path, workers: int
+def ctranslate_decoding(
+    size: str, sentences: int, width: int, batch: int, workers: int, folder: Path
 ) -> Work:
     """CTranslate2 in float32, on as many workers of one thread."""
     import ctranslate2
 
+    source = sources(sentences)
     if not (folder / "model.bin").exists():
-        ctranslate(model, folder)
+        ctranslate(transformer(size).eval(), folder)
     translator = ctranslate2.Translator(
         str(folder), compute_type="float32", inter_threads=workers, intra_threads=1
     )
@@ -314,6 +259,33 @@ def their_decoding(
         )
 
     return work
+
+
+def decoding(repeats: int, sizes: list[str], workers: int) -> None:
+    """Target tokens per second, greedy and with a beam of 5, in batches of 32 and 1."""
+    rows: list[tuple[object, ...]] = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            for batch, width in ((32, 1), (32, 5), (1, 1), (1, 5)):
+                count = workers if batch > 1 else 1
+                sentences = 2 * batch * count if batch > 1 else 4
+                asked = (size, sentences, width, batch)
+                contenders = {"ours": steadily(our_decoding, *asked, count)}
+                if not missing("transformers"):
+                    contenders["transformers"] = partial(hugging_decoding, *asked)
+                if not missing("ctranslate2"):
+                    contenders["CTranslate2"] = partial(
+                        ctranslate_decoding, *asked, count, Path(folder)
+                    )
+                seconds = medians_apart(contenders, repeats)
+                rows += rates(seconds, sentences * WRITTEN, (size, batch, width))
+    show(
+        f"Decoding, {workers} workers of one thread (transformers, and one sentence: "
+        f"{torch.get_num_threads()} threads); goals: by transformers 2.5 on tiny, 1.4 on base, 3 "
+        "for one sentence on tiny; by CTranslate2 0.8 in batches of 32",
+        ["size", "batch", "beam", "peer", "ours tokens/s", "peer tokens/s", "ratio"],
+        rows,
+    )
 
 
 def heard(model: Transformer, work: Work) -> None:
