@@ -16,6 +16,7 @@ from regard.core.errors import UserError, choose
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.int8 import Int8Linear, Int8Weights, Rounded
+from regard.layers.linear import is_linear
 
 WEIGHTS: dict[str, type[Rounded] | None] = {
     "float32": None,
@@ -46,7 +47,7 @@ def quantise(model: nn.Module, weights: str = "int8") -> int:
     if output is None and isinstance(embed, TokenEmbedding):
         model.output = kind.of(embed.table.weight, None)  # no longer tied
         return changed + 1
-    if type(output) is nn.Linear:
+    if is_linear(output):
         model.output = kind.of(output.weight, output.bias)
         return changed + 1
     return changed
@@ -57,7 +58,7 @@ def rounded(block: nn.Module, of: Callable[..., Rounded]) -> int:
     found = [
         (name, each)
         for name, each in block.named_modules()
-        if type(each) is nn.Linear and "attend" not in name.split(".")
+        if is_linear(each) and "attend" not in name.split(".")
     ]
     for name, linear in found:
         parent, _, own = name.rpartition(".")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import choose, positive
 from regard.layers.dropout import Dropout
+from regard.layers.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -41,8 +42,8 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = choose("activation", activation, ACTIVATIONS)
-        self.widen = nn.Linear(positive("width", width), positive("hidden", hidden), bias=bias)
-        self.narrow = nn.Linear(hidden, width, bias=bias)
+        self.widen = Linear(positive("width", width), positive("hidden", hidden), bias=bias)
+        self.narrow = Linear(hidden, width, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
@@ -65,8 +66,8 @@ class GatedFeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = choose("activation", activation, ACTIVATIONS)
-        self.widen = nn.Linear(positive("width", width), 2 * positive("hidden", hidden), bias=bias)
-        self.narrow = nn.Linear(hidden, width, bias=bias)
+        self.widen = Linear(positive("width", width), 2 * positive("hidden", hidden), bias=bias)
+        self.narrow = Linear(hidden, width, bias=bias)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:

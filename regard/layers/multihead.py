@@ -27,6 +27,7 @@ from regard.attention import (
 )
 from regard.core.errors import UserError, divides, positive
 from regard.layers.cache import Cache
+from regard.layers.linear import Linear
 from regard.layers.position import Rotary
 from regard.layers.source import Source
 
@@ -62,14 +63,14 @@ class SelfAttention(nn.Module):
                 f"heads={heads} make {self.head_width}"
             )
         self.rotary = rotary
-        self.project = nn.Linear(width, (heads + 2 * self.key_heads) * self.head_width, bias=bias)
+        self.project = Linear(width, (heads + 2 * self.key_heads) * self.head_width, bias=bias)
         self.attend = Attend(
             score_named(score, self.head_width, heads=heads),
             weigh_named(weigh, self.head_width),
             dropout=dropout,
             kind="self",
         )
-        self.merge = nn.Linear(heads * self.head_width, width, bias=bias)
+        self.merge = Linear(heads * self.head_width, width, bias=bias)
 
     def forward(
         self, x: Float[Tensor, "B T D"], mask: Mask | None = None
@@ -131,16 +132,16 @@ class CrossAttention(nn.Module):
         self.value_width = (
             self.key_width if value_width is None else positive("value_width", value_width)
         )
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(self.key_width, self.key_heads * self.head_width, bias=bias)
-        self.value = nn.Linear(self.value_width, self.key_heads * self.head_width, bias=bias)
+        self.query = Linear(width, width, bias=bias)
+        self.key = Linear(self.key_width, self.key_heads * self.head_width, bias=bias)
+        self.value = Linear(self.value_width, self.key_heads * self.head_width, bias=bias)
         self.attend = Attend(
             score_named(score, self.head_width, heads=heads),
             weigh_named(weigh, self.head_width),
             dropout=dropout,
             kind=kind,
         )
-        self.merge = nn.Linear(width, width, bias=bias)
+        self.merge = Linear(width, width, bias=bias)
 
     def remember(
         self, source: Float[Tensor, "B S C"], values: Float[Tensor, "B S W"] | None = None

@@ -1,11 +1,11 @@
 """A linear layer as a plain function, with its weights laid out as a few rows take them fastest.
 
 What one step of a decoder multiplies are a few rows with all the weights there are. One row takes
-half the time of a weight that lies column by column, and less again if each thread has columns of
-its own: otherwise such a product is the work of a single one. A handful of rows take less of a
-weight that was packed into blocks. So a weight is copied once into the form that its first steps
-ask for. A copy is used as long as the weight is what it was: an optimiser's step or other weights
-that are loaded make a new one.
+half the time if each thread has outputs of its own: otherwise such a product is the work of a
+single one. Wide weights are read as they lie, at the speed of memory; narrow ones take less time
+column by column, and a handful of rows less of a weight that was packed into blocks. So a weight is
+copied, if at all, once into the form that its first steps ask for. A copy is used as long as the
+weight is what it was: an optimiser's step or other weights that are loaded make a new one.
 
 >>> import torch
 >>> linear = nn.Linear(4, 6)
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
+from regard.layers.linear import has_one_dnn, is_linear
 
 Product = Callable[[Tensor], Tensor]
 """What a module computes of rows `[B,D]`; what it gives is nobody else's."""
@@ -37,10 +38,13 @@ LARGE = 2**18
 PART = 2**16
 """A thread is worth waking for so many elements of a weight."""
 
+WIDE = 512
+"""Sums of so many products are as fast along the weight as it lies."""
+
 
 def product(module: nn.Module) -> Product:
     """What a module without hooks computes; one that is not known here is called as it is."""
-    if type(module) is nn.Linear:
+    if is_linear(module):
         return laid(module, module.weight, module.bias)
     if type(module) is nn.LayerNorm:
         shape, eps = list(module.normalized_shape), module.eps
@@ -65,8 +69,8 @@ class Laid:
         here = weight.device.type == "cpu"
         large = weight.numel() >= LARGE and weight.dtype == torch.float32
         # None is "not yet", False is "never".
-        self._cut: Cut | bool | None = None if here else False
-        self._packed: Tensor | bool | None = None if here and large and packs() else False
+        self._cut: Cut | Shared | bool | None = None if here else False
+        self._packed: Tensor | bool | None = None if here and large and has_one_dnn() else False
 
     def fits(self, weight: Tensor, bias: Tensor | None) -> bool:
         """Is it still of this weight, and the weight as it was?"""
@@ -85,13 +89,52 @@ class Laid:
         if self._cut is False or not few:
             return F.linear(x, self.weight, self.bias)
         if self._cut is None:
-            self._cut = Cut(self.weight.detach(), self.bias)
-        assert isinstance(self._cut, Cut)
+            self._cut = cut(self.weight.detach(), self.bias)
+        assert not isinstance(self._cut, bool)
         return self._cut(x)
 
 
+def cut(weight: Tensor, bias: Tensor | None) -> "Cut | Shared":
+    """The weight in a part for each thread."""
+    parts = max(1, min(torch.get_num_threads(), weight.numel() // PART))
+    if parts > 1 and weight.shape[1] >= WIDE and weight.is_contiguous():
+        return Shared(weight, bias, parts)
+    return Cut(weight, bias, parts)
+
+
+class Shared:
+    """A weight as it lies, whose outputs are shared out; the few that are left over stand alone.
+
+    >>> weight = torch.arange(15.0).view(5, 3)
+    >>> Shared(weight, None, parts=2)(torch.ones(1, 3))
+    tensor([[ 3., 12., 21., 30., 39.]])
+    """
+
+    __slots__ = ("_bias", "_over", "_weight")
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, parts: int) -> None:
+        even = len(weight) - len(weight) % parts
+        self._weight = weight[:even].unflatten(0, (parts, even // parts))  # [P,N/P,D]
+        self._bias = None if bias is None else bias.detach()[:even].view(parts, even // parts, 1)
+        self._over = None
+        if even < len(weight):
+            self._over = weight[even:], None if bias is None else bias.detach()[even:]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """W x + b of a few rows."""
+        columns = x.t().expand(len(self._weight), *x.t().shape)  # [P,D,B]
+        if self._bias is None:
+            found = torch.bmm(self._weight, columns)  # [P,N/P,B]
+        else:
+            found = torch.baddbmm(self._bias, self._weight, columns)
+        shared = found.flatten(0, 1).t()  # [B,N]
+        if self._over is None:
+            return shared.contiguous()
+        return torch.cat((shared, F.linear(x, *self._over)), 1)
+
+
 class Cut:
-    """A weight in as many parts as there are threads, each with outputs of its own.
+    """A weight in parts that lie column by column, each with outputs of its own.
 
     >>> weight = torch.arange(12.0).view(4, 3)
     >>> Cut(weight, None, parts=2)(torch.ones(1, 3))
@@ -100,9 +143,8 @@ class Cut:
 
     __slots__ = ("_bias", "_parts", "_weight", "_words")
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, parts: int = 0) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, parts: int) -> None:
         words, width = weight.shape
-        parts = parts or max(1, min(torch.get_num_threads(), weight.numel() // PART))
         missing = -words % parts
         if missing:
             weight = F.pad(weight, (0, 0, 0, missing))
@@ -142,12 +184,6 @@ def scores(embed: TokenEmbedding, output: nn.Module | None, bias: Tensor | None 
 def stamp(weight: Tensor) -> tuple[int, int]:
     """What changes when the weight does."""
     return weight.data_ptr(), -1 if weight.is_inference() else weight._version
-
-
-def packs() -> bool:
-    """Can weights be packed here?"""
-    there = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
-    return there and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 _LAID: WeakKeyDictionary[nn.Module, Laid] = WeakKeyDictionary()

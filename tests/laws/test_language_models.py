@@ -103,6 +103,7 @@ OTHER: dict[str, dict[str, object]] = {
         "width": 20,
         "heads": 2,
         "layers": 1,
+        "heads_left": (2, 4),
         "context": 20,
         "hidden": 24,
         "key_heads": 2,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.layers.product import FEW, Cut, product
+from regard.layers.product import FEW, WIDE, Cut, Shared, product
 
 ROWS = [1, 2, FEW, FEW + 1]
 
@@ -36,9 +36,20 @@ def test_every_form_gives_what_the_layer_gives(
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 5])
 @pytest.mark.parametrize("words", [5, 7, 30])
-def test_outputs_that_cannot_be_shared_out_alike_are_none_too_many(words: int, parts: int) -> None:
-    weight, bias, x = torch.randn(words, 6), torch.randn(words), torch.randn(3, 6)
-    assert torch.allclose(Cut(weight, bias, parts)(x), x @ weight.t() + bias, atol=1e-5)
+@pytest.mark.parametrize("form", [Cut, Shared])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_outputs_that_cannot_be_shared_out_alike_are_none_too_many(
+    rows: int, form: type[Cut | Shared], words: int, parts: int
+) -> None:
+    weight, bias, x = torch.randn(words, 6), torch.randn(words), torch.randn(rows, 6)
+    for given in (bias, None):
+        expected = x @ weight.t() + (0 if given is None else given)
+        assert torch.allclose(form(weight, given, parts)(x), expected, atol=1e-5)
+
+
+def test_wide_weights_are_not_copied() -> None:
+    weight = torch.randn(1001, WIDE)
+    assert Shared(weight, None, 2)._weight.data_ptr() == weight.data_ptr()
 
 
 @pytest.mark.parametrize("rows", [1, 3])
