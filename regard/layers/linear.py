@@ -19,7 +19,10 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 MUCH = 2**26
-"""Multiplications from which on oneDNN is the faster one; of fewer, its start is too dear."""
+"""Multiplications from which on oneDNN is the faster one; of fewer, its start is too dear ..."""
+
+LARGE = 2**20
+"""... but with a weight of so many elements it is so for two rows."""
 
 
 class Linear(nn.Linear):
@@ -78,8 +81,10 @@ def is_linear(module: object) -> TypeGuard[nn.Linear]:
 
 def much(x: Tensor, weight: Tensor) -> bool:
     """Is there enough to multiply, of a kind that oneDNN does as well as BLAS?"""
+    rows = x.numel() // weight.shape[1]
     return (
-        x.numel() * weight.shape[0] >= MUCH
+        rows > 1
+        and (weight.numel() >= LARGE or rows * weight.numel() >= MUCH)
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.dim() > 1
