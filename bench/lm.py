@@ -142,6 +142,7 @@ def gpt_training(repeats: int) -> None:
         contenders = {"ours": steadily(our_gpt_training, vocabulary)}
         if not missing("transformers"):
             contenders["transformers"] = partial(hugging_training, vocabulary)
+            contenders["transformers, malloc as ours"] = steadily(hugging_training, vocabulary)
         if not missing("litgpt"):
             contenders["litgpt"] = partial(lit_training, vocabulary)
         seconds = medians_apart(contenders, repeats, warmup=2)

@@ -13,7 +13,7 @@ import argparse
 import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -333,8 +333,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--trial", action="store_true", help="tiny models: only that it runs")
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--batches", type=int, nargs="+", help="texts at once, for BERT's passes")
     chosen = parser.parse_args()
     size = TRIAL if chosen.trial else QUICK if chosen.quick else Size()
+    if chosen.batches:
+        size = replace(size, batches=tuple(chosen.batches))
     print(machine())
     for name, part in PARTS.items():
         if chosen.only in (None, name):
