@@ -89,10 +89,20 @@ def much(x: Tensor, weight: Tensor) -> bool:
         and x.dtype == weight.dtype == torch.float32
         and x.dim() > 1
         and x.shape[-1] == weight.shape[1]
-        and not torch.is_autocast_enabled("cpu")
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
+        and not watched(x, weight)
         and has_one_dnn()
+    )
+
+
+def watched(x: Tensor, weight: Tensor) -> bool:
+    """Does anybody expect the usual product of torch: to trace, count, split or cast it?"""
+    return (
+        type(x) is not Tensor
+        or type(weight) not in (Tensor, nn.Parameter)
+        or torch.is_autocast_enabled("cpu")
+        or torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack() > 0
     )
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from regard.layers.linear import MUCH, Linear, has_one_dnn, is_linear, much
 
@@ -71,6 +72,21 @@ def test_what_maps_over_tensors_maps_over_it() -> None:
     expected = ours.weight.sum(1).expand_as(slope)
     torch.testing.assert_close(slope, expected.detach(), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(torch.vmap(ours)(x), theirs(x), atol=1e-4, rtol=1e-4)
+
+
+def test_what_counts_operations_counts_them() -> None:
+    for linear in twins(bias=False):
+        with FlopCounterMode(display=False) as counter:
+            linear(torch.randn(ROWS, WIDTH))
+        assert counter.get_total_flops() == 2 * ROWS * WIDTH * OUTPUTS
+
+
+def test_tensors_of_another_kind_are_left_to_torch() -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    ours, _ = twins(bias=True)
+    assert type(ours(torch.randn(ROWS, WIDTH).as_subclass(Marked))) is Marked
 
 
 def test_other_numbers_than_float32_are_left_to_torch() -> None:
