@@ -209,7 +209,11 @@ def train_all(folders: Sequence[Path], data: Path, workers: int, told: Told) -> 
 
 
 def train_one(folder: Path, data: Path, threads: int) -> None:
-    """Train, or go on training, in a process of its own."""
+    """Train, or go on training, in a process of its own.
+
+    It has so many threads, unless the user has set OMP_NUM_THREADS: more threads than there are free
+    cores wait for each other, and take a hundred times as long.
+    """
     begun = (folder / "recipe.toml").exists()
     verb = (
         ["resume", str(folder)]
@@ -223,7 +227,7 @@ def train_one(folder: Path, data: Path, threads: int) -> None:
             str(folder.parent),
         ]
     )
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     command = [sys.executable, "-m", "regard", *verb, "--data", str(data)]
     made = subprocess.run(  # noqa: S603 - our own interpreter and our own files
         command, env=environment, capture_output=True, text=True, check=False

@@ -3,10 +3,11 @@
 import json
 import os
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
-from regard.compare import Comparison, varied
+from regard.compare import Comparison, train_one, varied
 from regard.core.errors import UserError
 from tests.cli.command import Regard
 
@@ -64,6 +65,24 @@ def test_a_failed_run_is_told_with_its_reason(regard: Regard, place: Path) -> No
 
 
 @pytest.mark.usefixtures("_children_find_regard")
+@pytest.mark.parametrize(("set_to", "expected"), [(None, "2"), ("1", "1")])
+def test_the_users_number_of_threads_is_kept(
+    set_to: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if set_to is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_to)
+    asked = {}
+
+    def run(command: list[str], env: dict[str, str], **rest: object) -> CompletedProcess[str]:
+        asked.update(env)
+        return CompletedProcess(command, 0)
+
+    monkeypatch.setattr("regard.compare.subprocess.run", run)
+    train_one(tmp_path / "seed-1", tmp_path, threads=2)
+    assert asked["OMP_NUM_THREADS"] == expected
+
+
 def test_two_keys_are_varied_together_and_an_empty_value_leaves_one_out(
     regard: Regard, place: Path
 ) -> None:
