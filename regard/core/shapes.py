@@ -21,6 +21,7 @@ LEGEND: dict[str, str] = {
     "L": "layers",
     "M": "components of a mixture",
     "N": "heads or rows that were chosen to be recorded",
+    "P": "parts of a weight, one for each thread",
     "Q": "query positions",
     "R": "relative positions, from the farthest key behind to the farthest ahead",
     "S": "source positions",
