@@ -212,7 +212,7 @@ def train_one(folder: Path, data: Path, threads: int) -> None:
     """Train, or go on training, in a process of its own.
 
     It has so many threads, unless the user has set OMP_NUM_THREADS: more threads than there are
-    free cores wait for each other, and take a hundred times as long.
+    free cores wait for each other, and were seen to take thirty times as long.
     """
     begun = (folder / "recipe.toml").exists()
     verb = (
