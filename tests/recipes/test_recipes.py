@@ -88,10 +88,10 @@ def archived(path: Path, lines: list[str]) -> None:
 OPENERS = {".gz": gzip.open, ".xz": lzma.open}
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with text in every place that a shipped recipe looks for one."""
-    folder, draw = tmp_path_factory.mktemp("data"), random.Random(0)
+def write_texts(folder: Path) -> Path:
+    """A data folder with text in every place that a shipped recipe reads one from."""
+    draw = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
     lines = [" ".join(draw.choices(WORDS, k=12)) for _ in range(300)]
     (folder / "text.txt").write_text("\n".join(lines))
     for text in shipped().values():
@@ -105,6 +105,11 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with OPENERS.get(path.suffix, open)(path, "wt") as file:
                 file.write(written_for(recipe, name, lines))
     return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_texts(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(autouse=True)
