@@ -63,7 +63,7 @@ def digest_of(*tensors: Tensor) -> str:
     """
     digest = hashlib.sha256()
     for tensor in tensors:
-        digest.update(tensor.contiguous().view(torch.uint8).numpy().data)
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()[:16]
 
 
@@ -92,10 +92,10 @@ class WholeBatches(ABC):
         return digest_of(*self.sampled())
 
     def sampled(self) -> list[Tensor]:
-        """The numbers of some batches; none that may differ in the last bit between machines."""
+        """The tensors of some batches, in the order of their names."""
         some = range(0, len(self), max(1, len(self) // SAMPLED))
         batches = (sorted(self.batch(0, index).items()) for index in some)
-        return [each for batch in batches for _, each in batch if not each.is_floating_point()]
+        return [each for batch in batches for _, each in batch]
 
     def starts(self, index: int) -> bool:
         """Does a batch begin anew, so that nothing is carried into it?"""

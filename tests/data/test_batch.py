@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.core.errors import UserError
+from regard.core.protocols import Batch
 from regard.data.batch import (
     IGNORE,
     ContinuousBatches,
@@ -128,6 +129,29 @@ def test_data_are_known_again_and_other_data_are_not(
     changed = [[each + 1 for each in sentence] for sentence in SENTENCES]
     monkeypatch.setitem(globals(), "SENTENCES", changed)
     assert KINDS[kind](0).digest != digest
+
+
+class Sounds(WholeBatches):
+    """One batch of floating-point rows, with the strides of a column that was cut out."""
+
+    def __init__(self, samples: torch.Tensor) -> None:
+        super().__init__(rows=2)
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return 1
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        return {"samples": self.samples}
+
+
+def test_one_changed_float_changes_the_digest() -> None:
+    samples = torch.rand(4, 2)[:, :1]
+    changed = samples.clone()
+    changed[3, 0] = torch.nextafter(changed[3, 0], torch.tensor(2.0))
+    assert Sounds(samples).digest == Sounds(samples.clone()).digest
+    assert Sounds(changed).digest != Sounds(samples).digest
+    assert Sounds(samples[:1].t()).digest  # a row of one, with the stride of a longer one
 
 
 @pytest.mark.parametrize("kind", KINDS)
