@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import regard
 from regard.begun import lines, taken
 from regard.core.atomic import told_plainly
-from regard.core.device import peak_bytes, pick_device
+from regard.core.device import device_of_rank, peak_bytes
 from regard.core.errors import UserError, choose, nearest
 from regard.core.protocols import Batches
 from regard.decode import Piece, Request, Sampling
@@ -201,11 +201,12 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
             f"{folder}: there is a run already; go on with `regard resume {folder}`, "
             "or choose another --name"
         )
-    with joined(pick_device(device)) as world:
+    with joined(device_of_rank(device)) as world:
         source = None if recipe.source is None else source_run(recipe.source, device)
         known = source is not None and (source.recipe.task == recipe.task or recipe.reads_as_source)
         if not world.leads:
             world.wait()  # for what the first process writes, the tokenised text included
+            require_visible(folder, world.rank)
         saved = folder if not world.leads else source.folder if source and known else None
         task = TASKS[recipe.task].open(recipe.data, data, saved)
         task = task if source is None else task.begun_with(source.task)
@@ -218,6 +219,15 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
             write(folder, recipe, task, data, source)
             world.wait()
     return run
+
+
+def require_visible(folder: Path, rank: int) -> None:
+    """Raise if this process does not see the run folder that the first one has written."""
+    if not (folder / "recipe.toml").exists():
+        raise UserError(
+            f"{folder}: process {rank} does not see the run folder that process 0 has written; "
+            "on several machines, give --runs a folder that all of them share"
+        )
 
 
 def open_run(folder: str | Path, data: Path | None = None, device: str = "auto") -> Run:
@@ -276,7 +286,7 @@ def built(recipe: Recipe, task: OpenTask, source: Run | None, device: str) -> nn
     torch.manual_seed(recipe.train.seed)
     kind = MODELS[recipe.kind]
     begun = {} if source is None else {"source": source.model}
-    return kind(recipe.model, **task.sizes, **begun).to(pick_device(device))
+    return kind(recipe.model, **task.sizes, **begun).to(device_of_rank(device))
 
 
 def data_folder(given: Path | None) -> Path:

@@ -22,14 +22,14 @@ def train(
     device: Device = "auto",
 ) -> None:
     """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
-    from regard.core.device import pick_device
+    from regard.core.device import device_of_rank
     from regard.recipe import read
     from regard.run import create, data_folder
     from regard.train.distributed import joined
 
     chosen = read(recipe, changes or [])
     folder = runs / (name or Path(recipe).stem)
-    with joined(pick_device(device)) as world:
+    with joined(device_of_rank(device)) as world:
         run = create(chosen, folder, data_folder(data), device)
         for note in run.began if world.leads else ():
             typer.echo(note)

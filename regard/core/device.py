@@ -1,5 +1,6 @@
 """Device: where a model runs, and which precisions work there."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -54,6 +55,26 @@ def pick_device(name: str = "auto") -> torch.device:
     if number and not (number.isdecimal() and int(number) < count):
         raise UserError(f"device {name!r}: the number must be below {count}")
     return torch.device(name)
+
+
+def device_of_rank(name: str = "auto") -> torch.device:
+    """The device of this process: several on one machine take a GPU each.
+
+    torchrun numbers the processes of a machine in LOCAL_RANK.
+
+    >>> device_of_rank("cpu")
+    device(type='cpu')
+    """
+    device, rank = pick_device(name), os.environ.get("LOCAL_RANK")
+    if device.type != "cuda" or ":" in name or rank is None:
+        return device
+    count = torch.cuda.device_count()
+    if int(rank) >= count:
+        raise UserError(
+            f"process {rank} of this machine needs a GPU of its own and there are {count}: start "
+            f"at most {count} with --nproc-per-node, or train on the CPU with --device cpu"
+        )
+    return torch.device("cuda", int(rank))
 
 
 def why_not(precision: str, device: torch.device) -> str | None:

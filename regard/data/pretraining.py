@@ -1,7 +1,9 @@
 """Batches for pre-training: passages of documents, framed, with some of their words hidden.
 
 A batch holds `tokens` [B,T], `lengths` [B], `parts` [B,T] (-1 at padding), `targets` [B,T] (IGNORE
-where nothing was hidden) and `apart` [B]: 1 where the second part is from another document.
+where nothing was hidden) and `apart` [B]: 1 where the second part is from another document. The
+rows of one process of several have `batch_targets` and `batch_pairs` [B] besides: how many targets
+and pairs the batch of all processes has, which losses are averaged over.
 
 Passages are drawn anew for every epoch, and so is what is hidden in them (dynamic masking, Liu et
 al. 2019); with `copies`, epoch n has those of epoch n modulo `copies` in another order (static
@@ -14,9 +16,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.core.errors import UserError
+from regard.core.errors import UserError, divides
 from regard.core.protocols import Batch
-from regard.data.batch import IGNORE, WholeBatches, draws, within
+from regard.data.batch import IGNORE, Shard, WholeBatches, draws, within
 from regard.data.bucket import NOBODY, BucketBatches
 from regard.data.documents import TokenisedDocuments
 from regard.data.frame import Frame
@@ -148,6 +150,39 @@ class PretrainingBatches(WholeBatches):
         lacking = self.rows - len(numbers)  # in one batch of an epoch; all have as many rows
         return batches.gather(torch.cat([numbers, torch.full((lacking,), NOBODY)]))
 
+    def shard(self, rank: int, world: int) -> Shard:
+        """The rows of one process, with the counts of the whole batch."""
+        divides("batch", self.rows, "world", world)
+        return Shard(CountedBatches(self), rank, world)
+
     def waste(self, epoch: int) -> float:
         """How much of the batches of an epoch is padding."""
         return self._of(epoch if self._copies is None else epoch % self._copies).waste(epoch)
+
+
+class CountedBatches(WholeBatches):
+    """The same batches; every row has the number of targets and of pairs in its batch."""
+
+    worth_a_thread = True
+
+    def __init__(self, batches: PretrainingBatches) -> None:
+        super().__init__(batches.rows)
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def digest(self) -> str:
+        """That of the batches without the counts."""
+        return self._batches.digest
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """The inputs of a batch, and the counts."""
+        batch = self._batches.batch(epoch, index)
+        targets, pairs = ((batch[name] != IGNORE).sum() for name in ("targets", "apart"))
+        return {
+            **batch,
+            "batch_targets": targets.expand(self.rows),
+            "batch_pairs": pairs.expand(self.rows),
+        }

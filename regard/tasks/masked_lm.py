@@ -197,12 +197,18 @@ class MaskedLM(Tokenised):
         return PretrainingBatches(self.passages(split), self.data.evaluate_batch)
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
-        """The mean over hidden words and that over pairs, times the number of hidden words."""
+        """The mean over hidden words and that over pairs, times the number of hidden words.
+
+        Of a batch that several processes share, both numbers are those of the whole batch, so that
+        the losses of all processes add up to the loss of one.
+        """
         said, targets = model(batch), batch["targets"]
         where = targets != IGNORE
         items = int(where.sum())
         apart = batch["apart"]
-        pairs = int((apart != IGNORE).sum()) if self.data.next_sentence else 0
+        hidden = int(batch["batch_targets"][0]) if "batch_targets" in batch else items
+        whole = batch["batch_pairs"][0] if "batch_pairs" in batch else (apart != IGNORE).sum()
+        pairs = int(whole) if self.data.next_sentence else 0
         scores: Tensor | None = said.next_sentence if pairs else None
         beside = right = torch.zeros((), device=targets.device)
         if scores is not None:
@@ -212,15 +218,15 @@ class MaskedLM(Tokenised):
             total = said.words.surprise(targets)
             counts = {"words": total.item()}
             if scores is not None:
-                counts["next_accuracy"] = float(right) / pairs * items
-            return Loss(total=total + beside * items, items=items, counts=counts)
+                counts["next_accuracy"] = float(right) / pairs * hidden
+            return Loss(total=total + beside * hidden, items=items, counts=counts)
         logits = said.words.only(where).logits()[0]  # [N,V]
         total = F.cross_entropy(logits, targets[where], reduction="sum")
         guessed = (logits.argmax(1) == targets[where]).sum()
         counts = {"words": total.item(), "guessed": float(guessed)}
         if scores is not None:
             counts |= {"pairs": float(pairs), "right": float(right)}
-        return Loss(total=total + beside * items, items=items, counts=counts)
+        return Loss(total=total + beside * hidden, items=items, counts=counts)
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """Of hidden words the mean loss, its exponential and how many were guessed; of pairs too.

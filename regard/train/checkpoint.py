@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from regard.core.atomic import settle
@@ -39,6 +40,33 @@ class Checkpoint:
     """How many updates had been taken."""
     parts: Mapping[str, Mapping[str, Tensor]]
     facts: Mapping[str, object]
+
+
+def as_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """A checkpoint as tensors alone, by `part/name`, to be sent to other processes."""
+    about = {"update": checkpoint.update, "parts": [*checkpoint.parts], "facts": checkpoint.facts}
+    text = bytearray(json.dumps(about).encode())
+    return {FACTS: torch.frombuffer(text, dtype=torch.uint8)} | {
+        f"{part}/{name}": tensor
+        for part, tensors in checkpoint.parts.items()
+        for name, tensor in tensors.items()
+    }
+
+
+def from_tensors(tensors: Mapping[str, Tensor]) -> Checkpoint:
+    """The checkpoint that `as_tensors` was given.
+
+    >>> sent = Checkpoint(update=2, parts={"model": {"w/a": torch.ones(1)}, "ema": {}}, facts={})
+    >>> from_tensors(as_tensors(sent)) == sent
+    True
+    """
+    about = json.loads(bytes(tensors[FACTS].tolist()))
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in about["parts"]}
+    for key, tensor in tensors.items():
+        part, _, name = key.partition("/")
+        if name:
+            parts[part][name] = tensor
+    return Checkpoint(update=about["update"], parts=parts, facts=about["facts"])
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,29 @@
 
 Each process has its own share of the batches. Before an update the gradients are added up over all
 processes and divided by the items of all, so that N processes take the very step that one would
-take with the batches of all. gloo carries the numbers between CPUs, nccl between GPUs.
+take with the batches of all. Buffers, such as the running means of batch normalisation, are
+averaged after every batch, so that all processes have the same. gloo carries the numbers between
+CPUs, nccl between GPUs.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from safetensors.torch import load
 from torch import Tensor, distributed, nn
 
-from regard.core.device import pick_device
 from regard.core.errors import UserError
 from regard.train.durable import tensor_pieces
+
+LONGEST_WAIT = timedelta(days=7)
+"""How long a process waits for the others: for the first one's scoring, which may take hours.
+
+If a process ends, torchrun ends the others; nobody waits for it.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,14 @@ class World:
         distributed.all_reduce(tensor)
         return [float(each) for each in tensor.tolist()]
 
+    def add_up_named(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Each number summed over all processes; where a process does not have it, it is 0."""
+        if self.size == 1:
+            return dict(numbers)
+        every = self.collect({k: torch.tensor(v, dtype=torch.float64) for k, v in numbers.items()})
+        names = sorted({name for each in every for name in each})
+        return {name: sum(float(each[name]) for each in every if name in each) for name in names}
+
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Every gradient becomes the sum of those of all processes."""
         if self.size == 1:
@@ -59,6 +75,21 @@ class World:
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
+    @torch.no_grad()
+    def average(self, tensors: Sequence[Tensor], weight: float) -> None:
+        """Every tensor becomes the weighted mean over all processes; whole numbers the leader's."""
+        means = [each for each in tensors if each.is_floating_point()]
+        if self.size == 1 or not means:
+            return
+        flat = torch.cat([each.to(self.device).double().flatten() for each in means])
+        sums = torch.cat([flat * weight, flat.new_tensor([weight])])
+        distributed.all_reduce(sums)
+        if sums[-1] > 0:
+            parts = (sums[:-1] / sums[-1]).split([each.numel() for each in means])
+            for tensor, part in zip(means, parts, strict=True):
+                tensor.copy_(part.to(tensor.dtype).view_as(tensor))
+        self.share_weights([each for each in tensors if not each.is_floating_point()])
+
     def follow_leader(self, number: float) -> float:
         """The number that the leading process has."""
         if self.size == 1:
@@ -72,6 +103,20 @@ class World:
         if self.size > 1:
             for tensor in tensors:
                 distributed.broadcast(tensor.detach(), src=0)
+
+    def from_leader(self, tensors: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+        """The tensors that the leading process has; the others give None."""
+        if self.size == 1:
+            assert tensors is not None
+            return tensors
+        data = b"" if tensors is None else b"".join(tensor_pieces(tensors))
+        length = int(self.follow_leader(float(len(data))))
+        box = torch.empty(length, dtype=torch.uint8)
+        if tensors is not None:
+            box = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        box = box.to(self.device)
+        distributed.broadcast(box, src=0)
+        return load(box.cpu().numpy().tobytes()) if tensors is None else tensors
 
     def collect(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
         """What each process has, by rank, for all to see."""
@@ -107,7 +152,12 @@ def joined(device: torch.device) -> Iterator[World]:
         )
     ours = not distributed.is_initialized()
     if ours:
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        gpu = device if device.type == "cuda" else None
+        if gpu is not None:
+            torch.cuda.set_device(gpu)
+        distributed.init_process_group(
+            "gloo" if gpu is None else "nccl", timeout=LONGEST_WAIT, device_id=gpu
+        )
     try:
         yield World(
             rank=distributed.get_rank(),
@@ -117,11 +167,3 @@ def joined(device: torch.device) -> Iterator[World]:
     finally:
         if ours:
             distributed.destroy_process_group()
-
-
-def device_of_rank(name: str = "auto") -> torch.device:
-    """The device of this process: with several GPUs on a machine, each process has its own."""
-    device = pick_device(name)
-    if device.type == "cuda" and ":" not in name:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return device

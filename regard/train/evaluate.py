@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.core.device import computing_in
 from regard.core.errors import UserError
@@ -60,7 +60,15 @@ def device_of(model: nn.Module) -> torch.device:
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
     """The batch where the model is."""
-    return {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+    return {name: _moved(tensor, device) for name, tensor in batch.items()}
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; copied in the background only where that is safe.
+
+    From other than pinned memory the source may be freed before it is read (pytorch#139550).
+    """
+    return tensor.to(device, non_blocking=device.type == "cuda" and tensor.is_pinned())
 
 
 def detached(carry: Carry | None) -> Carry | None:

@@ -52,6 +52,7 @@ class Learner:
             with computing_in(self.plan.settings.precision, state.device):
                 loss = self.task.loss(state.model, batch, carry)
             loss.total.backward()
+            state.average_buffers(loss.items)
             state.carry = detached(loss.carry)
             sums += sums_of(loss)
         sums, stopping = self._over_all_processes(sums, stop)
@@ -115,17 +116,11 @@ class Learner:
 
     def _over_all_processes(self, sums: Sums, stop: Stop) -> tuple[Sums, bool]:
         """The sums of all processes, which stop together when one of them is asked to."""
-        names = sorted(sums.counts)
-        total, items, asked, *counts = self.state.world.add_up(
-            [
-                sums.total,
-                float(sums.items),
-                float(stop.asked),
-                *(sums.counts[name] for name in names),
-            ]
-        )
+        world = self.state.world
+        total, items, asked = world.add_up([sums.total, float(sums.items), float(stop.asked)])
         if items == 0:
             at = self.state.progress
             raise UserError(f"batch {at.index} of epoch {at.epoch} has no items to learn from")
-        added = dict(zip(names, counts, strict=True))
-        return Sums(total=total, items=int(items), counts=added), asked > 0
+        # A process may lack a count: that of pairs, if its rows have none.
+        counts = world.add_up_named(sums.counts)
+        return Sums(total=total, items=int(items), counts=counts), asked > 0

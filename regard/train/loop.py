@@ -21,7 +21,7 @@ from regard.core.protocols import Batches, Task
 from regard.train import durable
 from regard.train.ahead import ahead
 from regard.train.average import Ema
-from regard.train.checkpoint import Checkpoints
+from regard.train.checkpoint import Checkpoints, as_tensors, from_tensors
 from regard.train.display import Display, Silent, display_for
 from regard.train.distributed import World, joined
 from regard.train.evaluate import device_of
@@ -136,15 +136,17 @@ class Loop:
         return self.log
 
     def resume(self) -> list[str]:
-        """Restore the newest whole checkpoint; what there is to say of those that are torn."""
+        """Restore the newest whole checkpoint; what there is to say of those that are torn.
+
+        The leading process reads it and sends it to the others, who may have another disk.
+        """
         found = self.checkpoints.newest() if self.world.leads else None
         update = int(self.world.follow_leader(float(found.checkpoint.update if found else -1)))
         if update < 0:
             return []
         place = self.checkpoints.place(update)
-        self.state.restore(
-            found.checkpoint if found else self.checkpoints.load(update), source=str(place)
-        )
+        sent = self.world.from_leader(as_tensors(found.checkpoint) if found else None)
+        self.state.restore(from_tensors(sent), source=str(place))
         torn = found.torn if found else {}
         for each in torn:
             self.checkpoints.set_aside(each)
@@ -221,12 +223,12 @@ class Loop:
         """Give the model the weights that the settings ask for, and write them."""
         at = self.state.progress
         if outcome != "interrupted":
-            chosen, source = result(self.checkpoints, self.plan, at)
-            load_weights(self.model, chosen, source=source)
             if self.world.leads:
+                chosen, source = result(self.checkpoints, self.plan, at)
+                load_weights(self.model, chosen, source=source)
                 path = self.folder / "model.safetensors"
                 durable.replace(path, durable.tensor_pieces(weights(self.model)))
-            self.world.wait()
+            self.world.share_weights(list(weights(self.model).values()))
         best = at.best
         if best and self.settings.better == "higher":
             best = (best[0], -best[1])

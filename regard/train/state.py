@@ -18,7 +18,14 @@ from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoint
 from regard.train.distributed import World
 from regard.train.sums import Sums
-from regard.train.weights import Fingerprint, fingerprint, load_weights, refuse_another, weights
+from regard.train.weights import (
+    Fingerprint,
+    buffers,
+    fingerprint,
+    load_weights,
+    refuse_another,
+    weights,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +92,11 @@ class State:
     device: torch.device
     progress: Progress = field(default_factory=Progress)
     carry: Carry | None = None
+
+    def average_buffers(self, items: int) -> None:
+        """Give all processes the mean of their buffers; each counts by its items in a batch."""
+        if self.world.size > 1:
+            self.world.average(buffers(self.model), float(items))
 
     def capture(self) -> Checkpoint:
         """A checkpoint of all this; every process must ask for it at once."""

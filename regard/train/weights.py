@@ -32,6 +32,16 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+def buffers(model: nn.Module) -> list[Tensor]:
+    """The tensors that are saved with a model and are no parameters: running means, say.
+
+    >>> len(buffers(nn.BatchNorm1d(2)))
+    3
+    """
+    learnt = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return [each for name, each in weights(model).items() if name not in learnt]
+
+
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
     """Copy tensors into a model of the same fingerprint, whose own stay in place and stay tied."""

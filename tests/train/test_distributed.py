@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from regard.core.errors import UserError
-from regard.train.distributed import World, device_of_rank, joined
+from regard.core.device import device_of_rank
+from regard.train.distributed import World, joined
 from tests.train.tiny import assert_same
 from tests.train.together import learn
 
