@@ -6,15 +6,16 @@ a language model, the word that is tagged. From there four ways lead down to the
 - raw: where the last layer looks, the mean of its heads;
 - rollout: layer times layer, each half its weights and half the residual branch (Abnar and Zuidema
   2020, section 3);
-- attention x gradient: the same with (A ∘ ∂p/∂A)⁺ as weights, added to the identity (Chefer et al.
-  2021, eq. 5 and 6);
+- attention x gradient: R ← R + Ā·R from the first layer to the last, beginning with the identity,
+  with Ā = E_h((∇A ∘ A)⁺), the mean over heads (Chefer et al. 2021, eq. 5 and 6). ∇A is the gradient
+  of the likeliest class's logit, as in the authors' code (of its log-probability for a tagger);
 - value-weighted: how long the vectors are that the last layer takes from each token, ‖Σ_h α f(x)‖
   (Kobayashi et al. 2020, eq. 4).
 
 A head that is switched off (`without`) shows by the prediction whether it mattered.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -47,7 +48,7 @@ class Layer:
 
     weights: Float[Tensor, "B H T T"]
     slopes: Float[Tensor, "B H T T"]
-    """How the probability of the likeliest class grows with each weight."""
+    """The gradient of the likeliest class's logit with respect to each weight."""
     taken: Float[Tensor, "B H T D"]
     """What a weight of one takes from each token, as it leaves the layer."""
 
@@ -72,7 +73,7 @@ class Stack:
         return {name: site for name in self.sites if isinstance(site := known[name], Attend)}
 
     def read(self, batch: Batch) -> dict[str, Layer]:
-        """One pass, with the gradient of the likeliest class at every weight."""
+        """One pass, with the gradient of the likeliest class's logit at every weight."""
         leaves: dict[str, Tensor] = {}
         values: dict[str, Tensor] = {}
 
@@ -83,11 +84,11 @@ class Stack:
         hooks = [self._keep(site, values) for site in self.attends]
         try:
             with torch.enable_grad(), intervene(self.model, dict.fromkeys(self.sites, leaf)):
-                said = self.predict(batch).softmax(-1)
+                logits = self.predict(batch)
         finally:
             for hook in hooks:
                 hook.remove()
-        best = said.gather(1, said.detach().argmax(1, keepdim=True)).sum()
+        best = logits.max(1).values.sum()
         slopes = torch.autograd.grad(best, [leaves[site] for site in self.sites])
         return {
             site: Layer(leaves[site].detach(), slope, self._taken(site, values[site]))
@@ -156,7 +157,7 @@ def read_heads(stack: Stack, batch: Batch) -> Heads:
         found = (
             through(top, last.weights.mean(1)),
             rolled(top, [residual(layer.weights.mean(1)) for layer in layers.values()]),
-            rolled(top, [grown(layer) for layer in layers.values()]),
+            through(exact(top), relevance(list(layers.values()))),
             lengths(top, last),
         )
     return Heads(dict(zip(WAYS, found, strict=True)), heads, moves)
@@ -179,12 +180,23 @@ def residual(weights: Float[Tensor, "B T T"]) -> Float[Tensor, "B T T"]:
     return (weights + torch.eye(weights.shape[1]).to(weights)) / 2
 
 
-def grown(layer: Layer) -> Float[Tensor, "B T T"]:
-    """What goes by, and what a layer adds in favour of the prediction."""
-    added = (layer.weights * layer.slopes).clamp_min(0.0).mean(1)
-    # Slopes of a sure prediction are tiny: beside the identity they would be lost to rounding.
-    scale = added.sum(2).amax(1).clamp_min(torch.finfo(added.dtype).tiny)[:, None, None]
-    return added / scale + torch.eye(added.shape[1]).to(added)
+def relevance(layers: Sequence[Layer]) -> Float[Tensor, "B T T"]:
+    """R after the last layer: how much each position depends on each token (Chefer et al. 2021).
+
+    In float64 on the CPU: where gradients are small, R differs from the identity by less than
+    float32 can hold.
+    """
+    first = exact(layers[0].weights)
+    total = torch.eye(first.shape[2], dtype=first.dtype).expand(first.shape[0], -1, -1)
+    for layer in layers:
+        mean = (exact(layer.slopes) * exact(layer.weights)).clamp_min(0.0).mean(1)  # eq. 5
+        total = total + mean @ total  # eq. 6
+    return total
+
+
+def exact(values: Tensor) -> Float[Tensor, "..."]:
+    """The same in float64, on the CPU: not every device has it."""
+    return values.detach().cpu().double()
 
 
 def lengths(top: Float[Tensor, "B T"], layer: Layer) -> Float[Tensor, "B T"]:

@@ -299,7 +299,8 @@ def check(
     has it already); `step(subject, x, state)` answers for one position, with None as first state.
     Sequences are padded at the end; with left_padding=True they are also tried padded at the start.
 
-    A module is tested as a copy in eval mode and in `dtype`; yours is not touched.
+    A module is tested as a copy in eval mode and in `dtype`; yours is not touched. The copy of a
+    module on MPS, which has no float64, is on the CPU unless `dtype` is another.
 
     >>> report = check(lambda x, real: x, width=4, without=["others_are_seen"])
     >>> report.ok, report["causality"].says

@@ -59,8 +59,9 @@ class Probe:
 
 
 def rows(values: Tensor, judged: Tensor) -> list[Tensor]:
-    """The judged numbers of each text."""
-    return [value[real].detach().cpu().double() for value, real in zip(values, judged, strict=True)]
+    """The judged numbers of each text, in float64 on the CPU: not every device has float64."""
+    numbers, real = values.detach().cpu().double(), judged.cpu()
+    return [row[judged_here] for row, judged_here in zip(numbers, real, strict=True)]
 
 
 def find_agreement(reader: Reader, batch: Batch, settings: Settings) -> Columns:
@@ -152,7 +153,7 @@ def find_uniform(reader: Reader, batch: Batch, settings: Settings) -> Columns:
     """All tokens alike, without training again."""
     own = reader.read(batch)
     other = reader.read(batch, weights=even(reader, batch)).probabilities
-    same = (other.argmax(1) == own.probabilities.argmax(1)).double()
+    same = (other.argmax(1) == own.probabilities.argmax(1)).float()
     return {"change": moved(own.probabilities, other).tolist(), "same class": same.tolist()}
 
 

@@ -43,7 +43,7 @@ def kendall(first: Float[Tensor, "N"], second: Float[Tensor, "N"]) -> Tau:
 
 def ties(values: Tensor) -> Tensor:
     """The sizes of groups of equal values, those of one left out."""
-    counts: Tensor = values.unique(return_counts=True)[1].double()
+    counts: Tensor = values.unique(return_counts=True)[1].cpu().double()
     return counts[counts > 1]
 
 
@@ -81,8 +81,9 @@ def ranks(values: Tensor) -> Tensor:
     [2.5, 1.0, 2.5]
     """
     _, group, counts = values.unique(return_inverse=True, return_counts=True)
+    counts = counts.cpu()  # not every device has float64
     middle: Tensor = counts.cumsum(0).double() - (counts - 1) / 2  # [G]
-    return middle[group]
+    return middle[group.cpu()]
 
 
 def overlap(first: Float[Tensor, "N"], second: Float[Tensor, "N"], k: int) -> float:

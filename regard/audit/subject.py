@@ -137,7 +137,10 @@ def prepared(
 
 
 def deepcopied(thing: Thing, dtype: torch.dtype) -> Thing:
-    """A copy of a module in this dtype and in eval mode; anything else as it is."""
+    """A copy of a module in this dtype and in eval mode; anything else as it is.
+
+    MPS has no float64: there the copy is tested on the CPU.
+    """
     if not isinstance(thing, nn.Module):
         return thing
     try:
@@ -147,8 +150,20 @@ def deepcopied(thing: Thing, dtype: torch.dtype) -> Thing:
             f"{type(thing).__name__} is tested as a copy, but cannot be copied: {error}; pass a "
             "function that calls it instead, with dtype= that of its parameters"
         ) from error
+    first = next(own.parameters(), None)
+    if first is not None and lacks(dtype, first.device):
+        own.cpu()
     own.to(dtype).eval()
     return own
+
+
+def lacks(dtype: torch.dtype, device: torch.device) -> bool:
+    """Does this device lack this dtype?
+
+    >>> lacks(torch.float64, torch.device("mps")), lacks(torch.float64, torch.device("cpu"))
+    (True, False)
+    """
+    return device.type == "mps" and dtype == torch.float64
 
 
 def called(thing: object, x: Tensor, mask: Tensor) -> object:

@@ -95,7 +95,8 @@ class Trial:
     ) -> Found:
         """The largest of the held deviations; what is no number counts as infinite."""
         held = held.expand_as(off)
-        off = torch.where(held, off.detach(), 0.0).double().nan_to_num(nan=inf, posinf=inf)
+        # On the CPU first: not every device has float64.
+        off = torch.where(held, off.detach(), 0.0).cpu().double().nan_to_num(nan=inf, posinf=inf)
         deviation = off.amax().item()
         if deviation == 0.0:
             return Found(0.0)
@@ -139,7 +140,7 @@ def trial(subject: Subject, lengths: Sequence[int], width: int, seed: int) -> Tr
     def drawn(positions: int) -> Tensor:
         shape = (batch, positions, width)
         numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
-        return numbers.to(device=subject.device, dtype=subject.dtype)
+        return numbers.to(subject.dtype).to(subject.device)
 
     holes = torch.rand(batch, 1, length, length, generator=generator) < 0.3
     holes[lengths.index(length), 0, length // 2] = True  # a real position that may look nowhere

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from regard.attention import intervene, record
 from regard.attention.edit import frozen, without
-from regard.audit.heads import Layer, Stack, grown, lengths, read_heads
+from regard.audit.heads import Layer, Stack, lengths, read_heads, relevance
 from regard.core.protocols import Batch
 from regard.layers.block import EncoderBlock
 from regard.look import Payload
@@ -72,7 +72,7 @@ def test_slopes_are_what_a_little_more_weight_does(stack: Stack) -> None:
         moved = weights[SITES[0]].clone()
         moved[:, 1, 0, 1] += more
         with torch.no_grad(), intervene(stack.model, {**held, SITES[0]: frozen(moved)}):
-            return stack.predict(BATCH).softmax(1)
+            return stack.predict(BATCH)
 
     said = likeliest(0.0).argmax(1)
     rows = torch.arange(2)
@@ -100,10 +100,49 @@ def test_lengths_are_those_of_the_sum_over_heads() -> None:
     assert lengths(torch.tensor([[0.0, 1.0]]), layer).tolist() == [[0.0, 0.0]]  # they cancel
 
 
-def test_only_what_speaks_for_the_prediction_grows() -> None:
-    weights = torch.full((1, 1, 2, 2), 0.5)
-    slopes = torch.tensor([[[[1.0, -1.0], [0.0, 0.0]]]])
-    assert grown(Layer(weights, slopes, weights)).tolist() == [[[2.0, 0.0], [0.0, 1.0]]]
+def relevance_by_loops(layers: list[Layer], row: int) -> list[list[float]]:
+    """Equations 5 and 6 of Chefer et al. 2021, number by number, for one text."""
+    heads, size = layers[0].weights.shape[1:3]
+    total = [[float(i == j) for j in range(size)] for i in range(size)]
+    for layer in layers:
+        mean = [[0.0] * size for _ in range(size)]
+        for i in range(size):
+            for j in range(size):
+                for head in range(heads):
+                    weight, slope = layer.weights[row, head, i, j], layer.slopes[row, head, i, j]
+                    mean[i][j] += max(0.0, float(weight) * float(slope)) / heads
+        total = [
+            [total[i][j] + sum(mean[i][k] * total[k][j] for k in range(size)) for j in range(size)]
+            for i in range(size)
+        ]
+    return total
+
+
+def test_relevance_is_the_rule_of_the_paper(stack: Stack) -> None:
+    layers = list(stack.read(BATCH).values())
+    drawn = [
+        Layer(torch.rand(2, 3, 4, 4).softmax(3), torch.randn(2, 3, 4, 4), torch.zeros(2, 3, 4, 4))
+        for _ in range(3)
+    ]
+    for each in (layers, drawn):
+        wanted = torch.tensor([relevance_by_loops(each, row) for row in range(2)]).double()
+        torch.testing.assert_close(relevance(each), wanted, atol=1e-6, rtol=1e-6)
+    top, found = recorded(stack, BATCH)["pool"].mean((1, 2)), read_heads(stack, BATCH)
+    wanted = (top[:, None] @ relevance(layers)).squeeze(1)
+    torch.testing.assert_close(found.ways["attention x gradient"], wanted, atol=1e-12, rtol=0)
+
+
+def test_relevance_keeps_what_float32_would_lose_beside_the_identity() -> None:
+    weights, slopes = torch.full((1, 1, 2, 2), 0.5), torch.full((1, 1, 2, 2), 2e-10)
+    found = relevance([Layer(weights, slopes, weights)])
+    assert found.dtype == torch.float64
+    assert float(found[0, 0, 0] - 1) == pytest.approx(1e-10, rel=1e-5)
+
+
+def test_half_of_the_heads_against_the_class_take_nothing_away() -> None:
+    weights = torch.full((1, 2, 2, 2), 0.5)
+    slopes = torch.tensor([[[[1.0, -1.0], [0.0, 0.0]], [[-8.0, 3.0], [0.0, 0.0]]]])
+    assert relevance([Layer(weights, slopes, weights)]).tolist() == [[[1.25, 0.75], [0.0, 1.0]]]
 
 
 def test_a_head_that_is_off_moves_the_prediction_by_so_much(stack: Stack) -> None:
