@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from regard.attention import Attend, padding, score_named
 from regard.audit.attended import Attended
-from regard.audit.erasure import top
+from regard.audit.erasure import erased, top
 from regard.audit.explanation import TESTS, Explanation, Settings, Verdict, explanation
-from regard.audit.importance import IMPORTANCES, left_out
+from regard.audit.importance import IMPORTANCES, integrated_gradient, left_out
 from regard.audit.other_weights import adversary, among, divergence, permuted
 from regard.audit.ranks import kendall, overlap, spearman
 from regard.core.errors import UserError
@@ -144,6 +144,34 @@ def test_nothing_left_is_never_asked() -> None:
     assert top(numbers, judged, 1.0).tolist() == [[False, True, False], [True, False, False]]
 
 
+def test_integrated_gradients_sum_to_what_the_text_adds() -> None:
+    # Completeness (Sundararajan et al. 2017, proposition 1). In this reader every token of a text
+    # pulls the same way, so that absolute values sum to the same.
+    reader, batch = AllAttention(), texts(4)
+    batch["tokens"] *= 0.6  # else the curve from nothing to the text is nearly symmetric
+    own = reader.read(batch)
+    nothing = reader.read(
+        batch, weights=own.weights, embedded=torch.zeros_like(reader.embed(batch))
+    )
+    likeliest = own.probabilities.argmax(1, keepdim=True)
+    added = (own.probabilities - nothing.probabilities).gather(1, likeliest).squeeze(1).abs()
+    assert added.min() > 0.1
+    torch.testing.assert_close(integrated_gradient(reader, batch).sum(1), added, atol=2e-4, rtol=0)
+
+
+def test_permutation_gives_the_median_not_the_mean() -> None:
+    # One of four tokens has all the weight and the only value: a shuffle moves the weight away from
+    # it three times of four, and then always changes the prediction by the same.
+    class OneHot(AllAttention):
+        def weighed(self, scores: Tensor, batch: Batch) -> Tensor:
+            return nn.functional.one_hot(scores.argmax(1), scores.shape[1]).double()
+
+    batch = {"tokens": torch.tensor([[0.0, 1.0, 0.0, 0.0]]), "lengths": torch.tensor([4])}
+    whole, none = torch.sigmoid(torch.tensor([3.0, -3.0], dtype=torch.float64))
+    found = permuted(OneHot(), batch, times=101)
+    torch.testing.assert_close(found, (whole - none)[None])
+
+
 # models of the package --------------------------------------------------------------------------
 
 
@@ -192,6 +220,24 @@ def test_a_token_left_out_is_not_there(pooled: Attended) -> None:
     by_hand = pooled.read({"tokens": torch.tensor([[3, 5, 6]]), "lengths": torch.tensor([3])})
     moved = (by_hand.probabilities[0] - pooled.read(BATCH).probabilities[0]).abs().sum() / 2
     torch.testing.assert_close(found[0, 1], moved.detach())
+
+
+def test_erasure_is_the_fall_of_the_likeliest_class(pooled: Attended) -> None:
+    orders = {"rising": torch.arange(4.0).expand(2, 4), "falling": -torch.arange(4.0).expand(2, 4)}
+    parts = {"rising": ([3, 4], [5, 6], [7], [8]), "falling": ([5, 6], [3, 4], [8], [7])}
+    whole = pooled.read(BATCH).probabilities.detach()
+    falls = []
+    for name, found in erased(pooled, BATCH, orders, shares=[0.5]).items():
+        without, alone = parts[name][0::2], parts[name][1::2]
+        for numbers, left in ((found.comprehensiveness, without), (found.sufficiency, alone)):
+            for row, tokens in enumerate(left):
+                batch = {"tokens": torch.tensor([tokens]), "lengths": torch.tensor([len(tokens)])}
+                best = whole[row].argmax()
+                fall = (whole[row] - pooled.read(batch).probabilities[0].detach())[best]
+                torch.testing.assert_close(numbers[row], fall)
+                falls.append(float(fall))
+    assert min(falls) < -0.01
+    assert max(falls) > 0.01
 
 
 def test_gradients_hold_the_attention_still(pooled: Attended) -> None:

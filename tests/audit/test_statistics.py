@@ -1,6 +1,6 @@
 """Intervals and tests against values that tables of Student's t print."""
 
-from math import isnan
+from math import atan, isnan, pi, sqrt
 
 import pytest
 
@@ -48,6 +48,23 @@ def test_of_one_value_there_is_no_interval_and_of_none_no_mean() -> None:
     assert isnan(single.high)
     with pytest.raises(UserError, match="no mean of nothing"):
         interval([])
+
+
+# Student's own example (1908): hours of sleep gained by ten patients with each of two drugs. The
+# p-value is the one that R prints for t.test(..., paired = TRUE) on its data set `sleep`.
+FIRST_DRUG = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+SECOND_DRUG = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+
+
+def test_paired_t_test_of_student() -> None:
+    assert paired_p(FIRST_DRUG, SECOND_DRUG) == pytest.approx(0.00283289, abs=1e-7)
+
+
+def test_paired_t_test_has_a_degree_of_freedom_less_than_pairs() -> None:
+    # Differences 1 and 2: t = 3 with one degree, the distribution of Cauchy.
+    assert paired_p([0.0, 0.0], [1.0, 2.0]) == pytest.approx(1 - 2 * atan(3) / pi, abs=1e-12)
+    # Differences 1, 2 and 3: t = 2 √3 with two degrees, p = 1 - t / √(2 + t²).
+    assert paired_p([0.0] * 3, [1.0, 2.0, 3.0]) == pytest.approx(1 - sqrt(12 / 14), abs=1e-12)
 
 
 def test_pairs_see_what_means_do_not() -> None:
