@@ -158,9 +158,9 @@ def sources(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
     return source
 
 
-def made(name: str, texts: Path, folder: Path, sources: Callable[[str], Path]) -> Run:
-    """A new run of a shipped recipe."""
-    changes = shortened(name)
+def made(name: str, texts: Path, folder: Path, sources: Callable[[str], Path], *more: str) -> Run:
+    """A new run of a shipped recipe, with further changes."""
+    changes = [*shortened(name), *more]
     if (source := read(name).source) is not None:
         changes.append(f"model.source={sources(Path(source).name)}")
     return create(read(name, changes), folder, texts, "cpu")
