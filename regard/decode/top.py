@@ -82,7 +82,8 @@ def top(logs: Float[Tensor, "N W V"], scores: Float[Tensor, "N W"], count: int) 
     """
     sentences, width, vocabulary = logs.shape
     count = min(count, width * vocabulary)
-    if vocabulary < _LONG or logs.device.type != "cpu":
+    few = vocabulary < _LONG or count > width * (vocabulary // part(vocabulary))
+    if few or logs.device.type != "cpu":  # with fewer parts than candidates, all would be needed
         joined = (logs + scores.unsqueeze(2)).view(sentences, width * vocabulary)
         values, found = joined.topk(count)  # [N,C]
         places = found.cpu().numpy()
