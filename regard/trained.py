@@ -216,13 +216,13 @@ def measured(
 ) -> Columns:
     """For each text: who is right, and how far each is from the base."""
     own = base.reader.read(batch)
-    right = {"base": (own.probabilities.argmax(1) == batch["classes"]).double()}
+    right = {"base": (own.probabilities.argmax(1) == batch["classes"]).float()}
     found: Columns = {}
     for variant in every:
         reader = readers[variant.name]
         weights = None if variant.weights is None else variant.weights(reader, batch)
         read = reader.read(batch, weights=weights)
-        right[variant.name] = (read.probabilities.argmax(1) == batch["classes"]).double()
+        right[variant.name] = (read.probabilities.argmax(1) == batch["classes"]).float()
         if not variant.name.startswith("mlp"):
             apart = divergence(read.weights, own.weights)
             found[f"divergence, {variant.name}"] = apart.tolist()

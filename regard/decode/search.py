@@ -205,7 +205,8 @@ class Search(Generic[State]):
             return 0.0
         seen = self._seen[self._tensor(rows)]  # [N,S]
         there = np.arange(seen.shape[1]) < self._lengths[places, None]  # [N,S]
-        return coverage(seen, self._tensor(there), self._beam.coverage).double().cpu().numpy()
+        found = coverage(seen, self._tensor(there), self._beam.coverage)  # [N]
+        return found.cpu().double().numpy()  # in this order: MPS has no float64
 
     def _go_on(self, scores: Floats, rows: Ints, tokens: Ints) -> list[Found]:
         """Prepare the next step, without the sentences that are done."""
