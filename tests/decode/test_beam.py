@@ -14,6 +14,7 @@ from tests.decode.translators import (
     EOS,
     NUMBERS,
     Plain,
+    Reading,
     Translator,
     all_targets,
     beam,
@@ -61,6 +62,33 @@ def test_with_coverage_it_finds_the_best_of_all_too(beta: float) -> None:
         logs = [log_probability(model, number, each) for each in best]
         assert [each.log_probability for each in found] == pytest.approx(logs)
     assert beta < 1 or tokens_of(results) != best_without, "a test that could fail"
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_with_coverage_unequal_sources_find_what_each_finds_alone(groups: int) -> None:
+    """The shortest leave first, and the lengths of the others go on with them."""
+    lengths = [1, 3, 2, 3, 1, 2, 3]
+    chosen = beam(
+        width=4,
+        n_best=3,
+        max_length=1,
+        max_per_source=2,
+        coverage=2.0,
+        groups=groups,
+        diversity=0.5 * (groups - 1),
+    )
+    model = Translator(vocabulary=6, spread=1.0)
+
+    def weights(state: Reading) -> Tensor:
+        return 0.1 * model.weights(state)  # so little that no sum reaches one, where costs end
+
+    together = search(model, sources(NUMBERS, lengths), chosen, weights=weights)
+    assert len({len(logits) for _, logits in model.calls}) > 3, "sentences leave one after another"
+    for number, length, found in zip(NUMBERS, lengths, together, strict=True):
+        (alone,) = search(model, sources([number], [length]), chosen, weights=weights)
+        assert [each.tokens for each in found] == [each.tokens for each in alone]
+        for here, there in zip(found, alone, strict=True):
+            assert here.score == pytest.approx(there.score, abs=1e-5)
 
 
 # What is drawn are settings and no beam: beartype asks `random` which token of a tuple to look at,
