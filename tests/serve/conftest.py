@@ -94,11 +94,20 @@ Start = Callable[..., Live]
 
 @pytest.fixture(scope="session")
 def start(runs: list[Served]) -> Iterator[Start]:
-    """Start a server: `start(key=..., limits=...)`; all of them end with the session."""
+    """Start a server: `start(key=..., limits=...)`; all of them end with the session.
+
+    It has all runs, the `only` one of a name, or the `other` one that is given.
+    """
     going: list[tuple[Server, threading.Thread]] = []
 
-    def begin(*, key: str | None = None, limits: Limits | None = None, only: str = "") -> Live:
-        chosen = [run for run in runs if not only or run.name == only]
+    def begin(
+        *,
+        key: str | None = None,
+        limits: Limits | None = None,
+        only: str = "",
+        other: Served | None = None,
+    ) -> Live:
+        chosen = [run for run in runs if not only or run.name == only] if other is None else [other]
         made = server(chosen, port=0, key=key, limits=limits)
         where: list[str] = []
         thread = threading.Thread(target=made.listen, args=(where.append,), daemon=True)
