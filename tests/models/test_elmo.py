@@ -91,6 +91,39 @@ def sentences_spelled(sentences: list[str]) -> tuple[Tensor, Tensor]:
     return letters, torch.tensor([len(row) for row in rows])
 
 
+def lstm_by_loops(cell: ProjectedLSTM, x: Tensor) -> Tensor:
+    """c' = clip(σ(f) c + σ(i) tanh(g)), h' = clip(P (σ(o) tanh(c'))), word by word of one text."""
+    size, width = cell.project.in_features, cell.project.out_features
+    hidden, memory, states = torch.zeros(width), torch.zeros(size), []
+    for word in x:
+        gates = cell.read.weight @ word + cell.read.bias + cell.again.weight @ hidden
+        into, keep, new, out = gates.split(size)
+        memory = (torch.sigmoid(keep) * memory + torch.sigmoid(into) * new.tanh()).clamp(-3, 3)
+        hidden = (cell.project.weight @ (torch.sigmoid(out) * memory.tanh())).clamp(-3, 3)
+        states.append(hidden)
+    return torch.stack(states)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_the_second_layer_alone_adds_what_it_reads(skip: bool) -> None:
+    model = built(skip=skip)
+    letters, lengths = sentences_spelled(["the film was good"])
+    assert len(model.ahead) == 2
+    with torch.no_grad():
+        words = model.words(letters)[0]
+        sides = []
+        for cells, x in ((model.ahead, words), (model.behind, words.flip(0))):
+            first = lstm_by_loops(cells[0], x)
+            second = lstm_by_loops(cells[1], first) + (first if skip else 0.0)
+            sides.append((x, first, second))
+        back = [each.flip(0) for each in sides[1]]
+        wanted = torch.stack([torch.cat(pair, 1) for pair in zip(sides[0], back, strict=True)])
+        torch.testing.assert_close(model.read(letters, lengths)[0][:, 0], wanted)
+        ahead, behind, _ = model(letters)
+        for said, states in ((ahead, sides[0][2]), (behind, back[2])):
+            torch.testing.assert_close(said.logits()[0], model.output(states))
+
+
 @pytest.mark.skipif(not FIXTURE.exists(), reason="the ELMo fixture is not in REGARD_DATA")
 def test_the_authors_outputs_come_out_with_the_state_carried_from_batch_to_batch() -> None:
     h5py = pytest.importorskip("h5py", reason="reads the authors' HDF5 files")

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Bounded, Stepper
@@ -44,15 +45,27 @@ def test_only_learned_positions_bound_it(as_users_run_it: None) -> None:
 
 
 def test_it_begins_as_fairseq_does() -> None:
-    built = model(width=64, heads=4, hidden=64, shared="none", position="learned")
-    block = built.decoder[0]
-    for weight, bound in (
-        (block.attention.project.weight, (6 / (64 + 64) / 2) ** 0.5),
-        (block.cross.key.weight, (6 / (64 + 64) / 2) ** 0.5),
-        (block.cross.merge.weight, (6 / (64 + 64)) ** 0.5),
-        (block.feedforward.widen.weight, (6 / (64 + 64)) ** 0.5),
-    ):
-        assert 0.97 * bound < weight.abs().max() <= bound
+    built = model(width=64, heads=4, hidden=96, shared="none", position="learned")
+    square, halved, oblong = (6 / 128) ** 0.5, (6 / 128 / 2) ** 0.5, (6 / 160) ** 0.5
+    bounds = {
+        "attention.project": halved,  # one table of queries, keys and values
+        "attention.merge": square,
+        "cross.query": halved,
+        "cross.key": halved,
+        "cross.value": halved,
+        "cross.merge": square,
+        "feedforward.widen": oblong,
+        "feedforward.narrow": oblong,
+    }
+    found = {
+        name.partition(".")[2]: part.weight
+        for name, part in built.decoder.named_modules()
+        if isinstance(part, nn.Linear)
+    }
+    assert set(found) == set(bounds)
+    for name, weight in found.items():
+        assert 0.97 * bounds[name] < weight.abs().max() <= bounds[name], name
+        assert weight.std().item() == pytest.approx(bounds[name] / 3**0.5, rel=0.05), name
     tables = built.embed.table, built.source_embed.table, built.output, built.position
     for table in tables:
         (weight,) = table.parameters()
