@@ -9,6 +9,8 @@ import pytest
 
 from regard.compare import Comparison, train_one, varied
 from regard.core.errors import UserError
+from regard.recipe import read
+from regard.run import create
 from tests.cli.command import Regard
 
 SHORT = ("--set", "train.updates=4", "--set", "train.save_every=2")
@@ -21,40 +23,52 @@ def _children_find_regard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]))
 
 
+@pytest.fixture
+def _trained_here(monkeypatch: pytest.MonkeyPatch, as_users_run_it: None) -> None:
+    """Train in this process, one run after the other: a new process takes a second to begin."""
+
+    def train(folder: Path, data: Path, threads: int) -> None:
+        recipe = read(str(folder.with_suffix(".toml")))
+        create(recipe, folder, data, "cpu").train()
+
+    monkeypatch.setattr("regard.compare.train_one", train)
+
+
 @pytest.mark.usefixtures("_children_find_regard")
-def test_values_are_compared_over_seeds_and_kept(regard: Regard, place: Path) -> None:
-    asked = ("compare", "small.toml", "--vary", "model.width=4,8", "--seeds", "2", *SHORT)
-    first = regard(*asked, "--json", "-o", "cost.png", "--workers", "2")
+def test_values_are_compared_kept_and_gone_on_with(regard: Regard, place: Path) -> None:
+    asked = ("compare", "small.toml", "--vary", "model.width=4,8", "--seeds", "1", "--json")
+    first = regard(*asked, *SHORT, "-o", "cost.png", "--workers", "2")
     assert first.returncode == 0, first.stderr
     rows = [json.loads(line) for line in first.stdout.splitlines() if line.startswith("{")]
     assert [row["model.width"] for row in rows] == ["4", "8"]
     assert rows[0]["parameters"] < rows[1]["parameters"]
+    assert all(row["peak_bytes"] > 10**7 for row in rows)
+    assert (place / "cost.png").stat().st_size > 1000
+    again = regard(*asked, *SHORT)
+    assert "to train" not in again.stderr
+    assert [json.loads(line) for line in again.stdout.splitlines()] == rows
+    (left,) = place.glob("runs/compare-small/model-width/model.width=4/seed-*/metrics.json")
+    left.unlink()
+    resumed = regard(*asked, *SHORT)
+    assert "1 of 2 runs to train" in resumed.stderr
+    values = [json.loads(line)["values"] for line in resumed.stdout.splitlines()]
+    assert values == [row["values"] for row in rows]
+    other = regard(*asked, "--set", "train.updates=5")
+    assert other.returncode == 2
+    assert "another recipe" in other.stderr
+
+
+@pytest.mark.usefixtures("_trained_here")
+def test_values_are_compared_over_seeds(regard: Regard, place: Path) -> None:
+    vary = ("--vary", "model.width=4,8", "--seeds", "2", "--workers", "1")
+    done = regard("compare", "small.toml", *vary, *SHORT, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert rows[0]["p"] is None
     assert 0 <= rows[1]["p"] <= 1
     for row in rows:
         assert len(set(row["values"])) == 2  # seeds differ, or they were not used
         assert row["low"] <= row["mean"] <= row["high"]
-        assert row["peak_bytes"] > 10**7
-    assert (place / "cost.png").stat().st_size > 1000
-    again = regard(*asked, "--json")
-    assert "to train" not in again.stderr
-    assert [json.loads(line) for line in again.stdout.splitlines()] == rows
-
-
-@pytest.mark.usefixtures("_children_find_regard")
-def test_a_comparison_goes_on_where_it_was_and_another_is_not_mixed_with_it(
-    regard: Regard, place: Path
-) -> None:
-    asked = ("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1", "--json")
-    whole = json.loads(regard(*asked, *SHORT).stdout)
-    (left,) = place.glob("runs/compare-small/model-width/model.width=4/seed-*/metrics.json")
-    left.unlink()
-    resumed = regard(*asked, *SHORT)
-    assert "1 of 1 runs to train" in resumed.stderr
-    assert json.loads(resumed.stdout)["values"] == whole["values"]
-    other = regard(*asked, "--set", "train.updates=5")
-    assert other.returncode == 2
-    assert "another recipe" in other.stderr
 
 
 def test_a_failed_run_is_told_with_its_reason(regard: Regard, place: Path) -> None:
@@ -83,10 +97,11 @@ def test_the_users_number_of_threads_is_kept(
     assert asked["OMP_NUM_THREADS"] == expected
 
 
+@pytest.mark.usefixtures("_trained_here")
 def test_two_keys_are_varied_together_and_an_empty_value_leaves_one_out(
     regard: Regard, place: Path
 ) -> None:
-    vary = ("--vary", "model.width=4,8", "--vary", "model.tied=,false")
+    vary = ("--vary", "model.width=4,8", "--vary", "model.tied=,false", "--workers", "1")
     done = regard("compare", "small.toml", *vary, "--seeds", "1", *SHORT, "--json")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
