@@ -166,11 +166,21 @@ def made(name: str, texts: Path, folder: Path, sources: Callable[[str], Path], *
     return create(read(name, changes), folder, texts, "cpu")
 
 
+FEW_PAIRS = ("train=200", "validation=20", "test=20")
+"""How many pairs to generate: making the thousands of a shipped recipe takes seconds."""
+
+
+def few_pairs(name: str) -> list[str]:
+    """Changes that make a recipe generate fewer pairs, if it generates any."""
+    data = read(name).data.model_dump(exclude_none=True)
+    return [f"data.generate.{each}" for each in FEW_PAIRS] if "generate" in data else []
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_recipe_builds_and_takes_two_steps(
     name: str, texts: Path, tmp_path: Path, sources: Callable[[str], Path]
 ) -> None:
-    run = made(name, texts, tmp_path / "run", sources)
+    run = made(name, texts, tmp_path / "run", sources, *few_pairs(name))
     learns = [each for each in run.model.parameters() if each.requires_grad]
     before = [each.clone() for each in learns]
     batches, carry = run.task.batches(), None
