@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 
 DEMO   := runs/dates
 
-.PHONY: help demo test lint types format bench pictures clean
+.PHONY: help demo test nightly lint types format bench pictures clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ $(STAMP): $(READY)
 
 test: $(STAMP) lint types  ## lint, type-check, then the whole suite
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 20
+
+nightly: $(STAMP)  ## what takes too long for every day: a training killed fifty times
+	REGARD_KILLS=50 $(BIN)/python -m pytest tests/train/test_killed.py --timeout 900
 
 lint: $(STAMP)  ## ruff, rules and format
 	$(BIN)/ruff check .

@@ -75,3 +75,24 @@ def test_a_kernel_that_a_precision_lacks_is_said_with_the_precision() -> None:
         device.computing_in("bfloat16", CPU),
     ):
         raise RuntimeError("no LSTM\nand more")
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_each_process_of_a_machine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert device.device_of_rank("auto") == torch.device("cuda")
+    for rank in (0, 1):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        assert device.device_of_rank("auto") == torch.device("cuda", rank)
+        assert device.device_of_rank("cuda") == torch.device("cuda", rank)
+        assert device.device_of_rank("cuda:1") == torch.device("cuda", 1)
+        assert device.device_of_rank("cpu") == CPU
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UserError, match=r"process 2 of this machine needs a GPU .* there are 2"):
+        device.device_of_rank("auto")

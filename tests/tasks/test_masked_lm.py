@@ -151,6 +151,21 @@ def test_an_error_in_the_thread_reaches_the_caller() -> None:
         batches.batch(0, 1)
 
 
+def test_the_losses_of_processes_add_up_to_that_of_one(place: Path) -> None:
+    plain = parsed(RECIPE, "tiny", ["model.encoder.attention_dropout=0.0"])
+    run = create(plain, place / "plain", place, "cpu")
+    task, model = run.task, run.model.train()
+    batches = task.batches()
+    for index in range(len(batches)):
+        whole = task.loss(model, batches.batch(0, index), None)
+        parts = [task.loss(model, batches.shard(n, 16).batch(0, index), None) for n in range(16)]
+        total = sum(each.total.item() for each in parts)
+        assert total == pytest.approx(whole.total.item(), rel=1e-5)
+        assert sum(each.items for each in parts) == whole.items
+        for name, count in whole.counts.items():  # also of a process whose rows are all empty
+            assert sum(each.counts[name] for each in parts) == pytest.approx(count, rel=1e-5)
+
+
 def test_documents_for_validation_are_not_learnt_from(trained: Path) -> None:
     task = load(trained, "cpu").task
     assert isinstance(task, MaskedLM)

@@ -64,3 +64,17 @@ def test_weights_come_back_bit_for_bit_from_under_the_average() -> None:
         fail()
     assert torch.equal(model.weight, torch.full((2, 2), 0.1))
     assert torch.equal(ema.tensors["weight"], kept)
+
+
+def test_after_every_update_the_average_has_the_decay_of_that_update() -> None:
+    model = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        model.weight.zero_()
+    ema = Ema(model, 0.5)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    left, decays = 1.0, [2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5, 0.5]
+    for update, decay in enumerate(decays, start=1):
+        ema.follow(update)
+        left *= decay  # of the first weights, which are zero
+        assert ema.tensors["weight"].item() == pytest.approx(1 - left, rel=1e-6)

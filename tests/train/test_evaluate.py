@@ -4,9 +4,10 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.train.evaluate import evaluate
+from regard.train.evaluate import evaluate, on_device
 from regard.train.sums import Sums
 from tests.train.tiny import Apart, NextToken, Regress, Rows, Stream, recurrent
 
@@ -63,3 +64,22 @@ def test_nothing_to_evaluate_on_is_refused() -> None:
 
 def test_a_perplexity_beyond_all_floats_is_infinite() -> None:
     assert Sums(total=800.0, items=1).perplexity == math.inf
+
+
+@pytest.mark.parametrize(
+    ("device", "pinned", "background"),
+    [("cuda", True, True), ("cuda", False, False), ("mps", True, False), ("cpu", True, False)],
+)
+def test_batches_are_copied_in_the_background_to_cuda_from_pinned_memory_only(
+    device: str, pinned: bool, background: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[tuple[torch.device, bool]] = []
+
+    def to(tensor: Tensor, place: torch.device, *, non_blocking: bool) -> Tensor:
+        copies.append((place, non_blocking))
+        return tensor
+
+    monkeypatch.setattr(Tensor, "to", to)
+    monkeypatch.setattr(Tensor, "is_pinned", lambda _: pinned)
+    on_device({"tokens": torch.ones(2)}, torch.device(device))
+    assert copies == [(torch.device(device), background)]

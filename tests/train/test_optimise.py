@@ -157,3 +157,14 @@ def test_an_optimiser_that_would_walk_over_the_whole_table_is_refused() -> None:
     for rule in (Adam(lr=0.1), Adagrad(lr=0.1, weight_decay=0.1)):
         with pytest.raises(UserError, match=r"touches a few rows.*adagrad, without weight_decay"):
             build(rule, Looked(sparse=True))
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "adagrad"])
+def test_the_first_step_is_g_over_g_plus_eps(name: str) -> None:
+    model, gradient = nn.Linear(3, 1, bias=False), torch.tensor([[0.25, -1.0, 3.0]])
+    before = model.weight.detach().clone()
+    optimiser = build(rule_named(name, lr=0.1, eps=0.5), model)
+    model.weight.grad = gradient.clone()
+    optimiser.step()
+    expected = before - 0.1 * gradient / (gradient.abs() + 0.5)
+    torch.testing.assert_close(model.weight.detach(), expected)

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -59,7 +60,10 @@ class Share(Stream):
 
 
 class Stopping(NextToken):
-    """The task, asking one process to stop in the middle of an update."""
+    """The task, which may stop one process in the middle of an update.
+
+    It counts the rows that begin with token 0, if there are any: at times in one process only.
+    """
 
     def __init__(self, after: int | None) -> None:
         self.after, self.calls = after, 0
@@ -68,10 +72,12 @@ class Stopping(NextToken):
         self.calls += 1
         if self.calls == self.after:
             os.kill(os.getpid(), signal.SIGTERM)
-        return super().loss(model, batch, carry)
+        loss, begins = super().loss(model, batch, carry), int((batch["tokens"][:, 0] == 0).sum())
+        return replace(loss, counts={**loss.counts, "begins": float(begins)}) if begins else loss
 
 
 def learn(folder: Path, updates: int, after: int | None = None) -> str:
+    """Train in a folder; all processes but the first have another, as on other machines."""
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     model = Plain()
     if rank:  # the leading process's weights are what counts
@@ -81,7 +87,7 @@ def learn(folder: Path, updates: int, after: int | None = None) -> str:
         Stopping(after if rank == size - 1 else None),
         Share(rank, size),
         settings(updates=updates, **CHANGES),
-        folder,
+        folder if rank == 0 else folder / "another-disk",
         # Grows with training, so that the schedule has something to divide for.
         validate=lambda: {"loss": model.lstm.weight_ih_l0.square().sum().item()},
         display=Silent(),
