@@ -43,7 +43,7 @@ def locked(start: Start) -> Live:
 @pytest.fixture(scope="module")
 def hasty(start: Start) -> Live:
     """A server with so little patience that tests need none."""
-    limits = Limits(head_seconds=0.5, body_seconds=0.6, seconds=1.5, queued=2, rows=64, body=20_000)
+    limits = Limits(head_seconds=0.3, body_seconds=0.4, seconds=0.8, queued=2, rows=64, body=20_000)
     return start(limits=limits, only="rnn")
 
 
