@@ -1,24 +1,20 @@
-"""Every translator, small: the table that the laws of test_translators.py run over.
-
-A model of MODELS whose constructor takes a source vocabulary must have a row here: it is tested the
-day it is added.
-"""
+"""Every translator, small: the table that the laws of test_translators.py run over."""
 
 from collections.abc import Mapping
-from inspect import signature
 
 import torch
 from torch import Tensor, nn
 
 from regard.layers.output import IGNORED
 from regard.models import MODELS
+from tests.laws.families import FAMILIES
 
 B, S, T, V, SOURCES = 4, 7, 6, 11, 13
 PAD, UNKNOWN, BOS, EOS = range(4)
 LENGTHS = torch.tensor([7, 3, 1, 5])
 WRITTEN = torch.tensor([6, 2, 5, 4])
 
-NAMES = [name for name in MODELS if "source_vocabulary" in signature(MODELS[name]).parameters]
+NAMES = FAMILIES["translators"]
 
 TRANSFORMER: dict[str, object] = {
     "width": 16,
