@@ -10,11 +10,9 @@ from regard.layers import Cache, SelfAttention
 WIDTH, HEADS = 8, 2
 ORDERS = ([0, 0, 1], [2, 0, 1, 1], [3, 0], [1, 1, 0], [0, 2])
 """The rows that go on after each step: some leave, some become two, others change places."""
-RING = "shift_sharpen"
-"""Its ring goes around all keys, so that earlier rows change when keys are added."""
 CHOICES = [
     *(("score", name) for name in SCORES),
-    *(("weigh", name) for name in WEIGHS if name != RING),
+    *(("weigh", name) for name in WEIGHS),
 ]
 
 
