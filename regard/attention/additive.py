@@ -13,6 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from regard.attention.precision import float32_or_wider
+
 CACHE_ELEMENTS = 2**18
 """Elements of a tile on a CPU: 1 MiB in float32, about the second-level cache of one core."""
 
@@ -67,13 +69,19 @@ class _Tiled(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         rows, columns, vector = ctx.saved_tensors  # type: ignore[attr-defined]
-        grad_rows = torch.zeros_like(rows)
-        grad_columns = torch.zeros_like(columns)
-        grad_vector = torch.zeros_like(vector)
+        # Sums over many tiles: in float32 where the tiles are in half precision.
+        grad_rows, grad_columns, grad_vector = (
+            torch.zeros_like(each, dtype=float32_or_wider(each.dtype))
+            for each in (rows, columns, vector)
+        )
         for some, few, tile in tiles(rows, columns):
             slope = grad[some, few]  # [n,q,K]
             grad_vector += slope.reshape(-1) @ tile.flatten(0, 2)
             tile.square_().sub_(1).mul_(slope.unsqueeze(3))  # -(1 - tanh²) · slope
             grad_rows[some, few] -= tile.sum(2)
             grad_columns[some] -= tile.sum(1)
-        return grad_rows * vector, grad_columns * vector, grad_vector
+        return (
+            (grad_rows * vector).to(rows.dtype),
+            (grad_columns * vector).to(columns.dtype),
+            grad_vector.to(vector.dtype),
+        )

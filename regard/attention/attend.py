@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Mask, described
 from regard.attention.past import START, Past
+from regard.attention.precision import float32_or_wider
 from regard.attention.read import Read, WeightedSum
 from regard.attention.score import ProductScore, Score
 from regard.attention.score import ScaledDot as ScaledDot
@@ -213,7 +214,7 @@ class Attend(Site):
     def after(self, query: Tensor, weights: Tensor, past: Past) -> Past:
         """The past of the query that comes after these."""
         state = self.weigh.advance(query, past)
-        total = weights.sum(2, keepdim=True)
+        total = weights.sum(2, keepdim=True, dtype=float32_or_wider(weights.dtype))
         before = past.grown(weights.shape[3]).total
         return replace(
             past,

@@ -123,7 +123,10 @@ class Mask:
         if torch.compiler.is_exporting():  # sizes are symbols then, and no keys of a table
             rows = torch.arange(asked[1], asked[1] + asked[0], device=device)
             return self.rows(rows, keys)
-        name = (*asked, keys, torch.device(device or "cpu"))
+        # A table made in inference mode cannot be saved for a backward pass. (torch.compile cannot
+        # trace the question.)
+        mode = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+        name = (*asked, keys, torch.device(device or "cpu"), mode)
         found = self.memo.get(name)
         if found is None:
             rows = torch.arange(asked[1], asked[1] + asked[0], device=device)

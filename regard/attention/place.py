@@ -1,7 +1,8 @@
 """Weighings that ask where: Luong's local attention, Graves' window, the NTM's addressing.
 
 Besides the scores they use the query, from which they emit what they need, and the past: where the
-first query stands and where the row before it looked.
+first query stands and where the row before it looked. Positions, and what depends on them, are
+computed in float32 where the scores are bfloat16 or float16; the weights have the scores' dtype.
 """
 
 import torch
@@ -9,20 +10,23 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.past import START, Past
+from regard.attention.precision import float32_or_wider, in_float32, linear_in_float32
 from regard.attention.weigh import Weigh, masked_softmax
 from regard.core.errors import UserError, positive
 
 
 def counted(scores: Tensor, allowed: Tensor | None) -> Tensor:
     """How many keys each row may look at: the source length S of the papers, `[B,H,Q,1]`."""
+    dtype = float32_or_wider(scores.dtype)
     if allowed is None:
-        return scores.new_tensor(float(scores.shape[-1]))
-    return allowed.sum(-1, keepdim=True).to(scores.dtype)
+        return torch.full((), scores.shape[-1], device=scores.device, dtype=dtype)
+    return allowed.sum(-1, keepdim=True).to(dtype)
 
 
 def key_positions(scores: Tensor) -> Tensor:
-    """0, 1, 2, ... along the keys, in the dtype of the scores."""
-    return torch.arange(scores.shape[-1], device=scores.device, dtype=scores.dtype)
+    """0, 1, 2, ... along the keys, exact: in float32 or wider."""
+    dtype = float32_or_wider(scores.dtype)
+    return torch.arange(scores.shape[-1], device=scores.device, dtype=dtype)
 
 
 def both(near: Tensor, allowed: Tensor | None) -> Tensor:
@@ -57,8 +61,9 @@ class LocalMonotonic(Weigh):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
         rows = torch.arange(past.first, past.first + scores.shape[2], device=scores.device)
-        centre = torch.minimum(rows.to(scores.dtype)[:, None], counted(scores, allowed) - 1)
-        near = (key_positions(scores) - centre).abs() <= self.reach  # [B,H,Q,K]
+        keys = key_positions(scores)
+        centre = torch.minimum(rows.to(keys.dtype)[:, None], counted(scores, allowed) - 1)
+        near = (keys - centre).abs() <= self.reach  # [B,H,Q,K]
         return masked_softmax(scores, both(near, allowed))
 
 
@@ -91,11 +96,12 @@ class LocalPredictive(Weigh):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
         query = asked_for(self, query)
-        share = self.point(self.turn(query).tanh()).sigmoid()  # [B,H,Q,1]
+        hidden = linear_in_float32(self.turn, query).tanh()
+        share = linear_in_float32(self.point, hidden).sigmoid()  # [B,H,Q,1]
         away = key_positions(scores) - counted(scores, allowed) * share  # [B,H,Q,K]
         near = away.detach().abs() <= self.reach
         bell = torch.exp(-away.square() / (2 * (self.reach / 2) ** 2))
-        return masked_softmax(scores, both(near, allowed)) * bell
+        return (masked_softmax(scores, both(near, allowed)) * bell).to(scores.dtype)
 
 
 class MixtureWindow(Weigh):
@@ -121,7 +127,7 @@ class MixtureWindow(Weigh):
 
     def advance(self, query: Tensor, past: Past) -> Tensor:
         """κ of every row, `[B,H,Q,M]`."""
-        moved: Tensor = self.move(query).exp().cumsum(2)
+        moved = linear_in_float32(self.move, query).exp().cumsum(2)
         return moved if past.state is None else moved + past.state
 
     def forward(
@@ -133,9 +139,11 @@ class MixtureWindow(Weigh):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
         query = asked_for(self, query)
-        height, sharpness = self.shape(query).exp().unsqueeze(4).chunk(2, dim=3)  # [B,H,Q,M,1]
+        shape = linear_in_float32(self.shape, query).exp().unsqueeze(4)
+        height, sharpness = shape.chunk(2, dim=3)  # [B,H,Q,M,1]
         away = self.advance(query, past).unsqueeze(4) - (key_positions(scores) + 1)  # [B,H,Q,M,K]
-        weights: Tensor = (height * torch.exp(-sharpness * away.square())).sum(3)  # [B,H,Q,K]
+        bells = height * torch.exp(-sharpness * away.square())
+        weights = bells.sum(3).to(scores.dtype)  # [B,H,Q,K]
         return weights if allowed is None else weights * allowed
 
 
@@ -143,7 +151,9 @@ class ShiftSharpen(Weigh):
     """Content, gated with the row before, shifted and sharpened (Graves et al. 2014, eq. 5 to 9).
 
     From the query come the gate g = σ, a softmax over shifts of up to `reach` slots either way, and
-    γ = 1 + softplus. Slots form a ring. Before the first row all weight is on the first slot.
+    γ = 1 + softplus. The keys that a row may look at form a ring, in their order; padding is no
+    part of it, so a row has the same weights in any batch. Before the first row all weight is on
+    the first slot.
     """
 
     sequential = True
@@ -169,22 +179,48 @@ class ShiftSharpen(Weigh):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights of one row."""
         query = asked_for(self, query)
-        content = masked_softmax(scores, allowed)
-        before = past.weights
-        if before is None:
-            before = (key_positions(scores) == 0).to(scores.dtype).expand_as(content)
-        gate = self.gate(query).sigmoid()  # [B,H,Q,1]
+        content = masked_softmax(in_float32(scores), allowed)
+        before = first_slot(content, allowed) if past.weights is None else past.weights
+        gate = linear_in_float32(self.gate, query).sigmoid()  # [B,H,Q,1]
         mixed = gate * content + (1 - gate) * before  # [B,H,Q,K]
-        turned = self.turned(mixed, self.shift(query).softmax(-1))
-        if allowed is not None:
-            turned = turned * allowed
-        return sharpened(turned, 1 + nn.functional.softplus(self.sharpness(query)))
+        shifts = linear_in_float32(self.shift, query).softmax(-1)  # [B,H,Q,2*reach+1]
+        power = 1 + nn.functional.softplus(linear_in_float32(self.sharpness, query))
+        return sharpened(self.shifted(mixed, shifts, allowed), power).to(scores.dtype)
 
-    def turned(self, weights: Tensor, shifts: Tensor) -> Tensor:
+    def shifted(self, weights: Tensor, shifts: Tensor, allowed: Tensor | None) -> Tensor:
         """Circular convolution: a shift by s moves the weight of slot j to slot j + s."""
         moves = range(-self.reach, self.reach + 1)
-        parts = [weights.roll(move, -1) * shifts[..., [i]] for i, move in enumerate(moves)]
-        return torch.stack(parts).sum(0)
+        if allowed is None:
+            rolled = [weights.roll(move, -1) for move in moves]
+        else:
+            order, slot, count = ring(allowed)
+            # the key in the slot that is `move` slots before each key's own
+            origins = [order.gather(-1, (slot - move) % count) for move in moves]
+            rolled = [weights.gather(-1, each.expand_as(weights)) * allowed for each in origins]
+        return torch.stack([each * shifts[..., [i]] for i, each in enumerate(rolled)]).sum(0)
+
+
+def ring(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The allowed keys of each row as slots of a ring: the key in each slot, and back.
+
+    The first tensor has the keys in order of their slots, forbidden ones last; the second the slot
+    of each key, of use only where it is allowed; the third the number of slots, at least one.
+
+    >>> order, slot, count = ring(torch.tensor([True, False, True]))
+    >>> order.tolist(), slot.tolist(), count.tolist()
+    ([0, 2, 1], [0, 0, 1], [2])
+    """
+    order = (~allowed).to(torch.uint8).argsort(dim=-1, stable=True)
+    slot = allowed.cumsum(-1) - 1
+    return order, slot, allowed.sum(-1, keepdim=True).clamp_min(1)
+
+
+def first_slot(weights: Tensor, allowed: Tensor | None) -> Tensor:
+    """All weight on the first allowed key, at the shape of the weights."""
+    if allowed is None:
+        allowed = torch.ones_like(weights, dtype=torch.bool)
+    first = allowed & (allowed.cumsum(-1) == 1)
+    return first.to(weights.dtype).expand_as(weights)
 
 
 def sharpened(weights: Tensor, power: Tensor) -> Tensor:

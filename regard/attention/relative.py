@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.past import START, Past
+from regard.attention.precision import float32_or_wider
 from regard.attention.score import Score
 from regard.core.errors import UserError, positive
 
@@ -156,6 +157,7 @@ class RelativeXL(RelativeScore):
 
     def terms(self, offsets: Int[Tensor, "R"]) -> Float[Tensor, "H R E"]:
         """W R_r, cut into heads."""
-        distances = (-offsets).to(self.u.dtype)
-        turned: Tensor = self.turn(sinusoid(distances, self.turn.in_features))  # [R,D]
+        distances = (-offsets).to(float32_or_wider(self.u.dtype))
+        waves = sinusoid(distances, self.turn.in_features).to(self.u.dtype)
+        turned: Tensor = self.turn(waves)  # [R,D]
         return turned.view(-1, self.heads, self.width).transpose(0, 1)

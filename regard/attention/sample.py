@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard.attention.attend import Attend, Memory, spread
 from regard.attention.mask import Mask
 from regard.attention.past import START, Past
+from regard.attention.precision import in_float32
 from regard.attention.read import gathered
 
 
@@ -70,6 +71,8 @@ class Sample(nn.Module):
         self, query: Tensor, weights: Tensor, choice: Tensor, memory: Memory, past: Past
     ) -> Drawn:
         some = weights.detach().sum(-1) > 0  # [B,H,Q]
+        past = self.attend.after(query, weights, past)
+        weights = in_float32(weights)
         chance = weights.gather(-1, choice.unsqueeze(-1)).squeeze(-1)
         logs = torch.where(weights > 0, weights, 1.0).log()  # 0 log 0 is 0, in the gradient too
         value = spread(memory.value, query.shape[1])
@@ -78,5 +81,5 @@ class Sample(nn.Module):
             choice=choice,
             log_probability=torch.where(some, chance, 1.0).log(),
             entropy=-(weights * logs).sum(-1),
-            past=self.attend.after(query, weights, past),
+            past=past,
         )

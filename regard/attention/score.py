@@ -251,7 +251,7 @@ class Coverage(HiddenScore):
         """U k + w c; before the first row nothing is covered."""
         if past.total is None:
             return key
-        return key + past.total.transpose(2, 3) * self.cover  # [B,H,K,A]
+        return key + (past.total.transpose(2, 3) * self.cover).to(key.dtype)  # [B,H,K,A]
 
 
 class Location(Score):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from regard.attention.past import START, Past
+from regard.attention.precision import in_float32
 from regard.core.errors import above_zero, positive
 
 
@@ -119,18 +120,22 @@ class EntmaxWeigh(Weigh, ABC):
         query: Float[Tensor, "B H Q E"] | None = None,
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
-        """The weights, with the exact gradient on the support."""
+        """The weights, with the exact gradient on the support.
+
+        In float32: half precision cannot hold the running sums of many scores, nor their count.
+        """
+        wide = in_float32(scores)
         with torch.no_grad():
-            lowest = torch.finfo(scores.dtype).min
-            shown = scores if allowed is None else scores.masked_fill(~allowed, lowest)
+            lowest = torch.finfo(wide.dtype).min
+            shown = wide if allowed is None else wide.masked_fill(~allowed, lowest)
             below = (shown - shown.amax(-1, keepdim=True)).clamp_min(-4.0)
             if allowed is not None:
                 below = below.masked_fill(~allowed, -4.0)
             weights, slopes = self.threshold(below)
             if allowed is not None:
                 weights, slopes = weights * allowed, slopes * allowed
-        result: Tensor = _Entmax.apply(scores, weights, slopes)  # type: ignore[no-untyped-call]
-        return result
+        result: Tensor = _Entmax.apply(wide, weights, slopes)  # type: ignore[no-untyped-call]
+        return result.to(scores.dtype)
 
 
 class Sparsemax(EntmaxWeigh):

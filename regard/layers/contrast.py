@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.attention.precision import in_float32
 from regard.core.errors import UserError
 
 
@@ -49,13 +50,13 @@ class Contrast(Fit):
     def surprise(self) -> Float[Tensor, ""]:
         """-log σ(s) where true, -log σ(-s) where noise."""
         # softplus(-s) = softplus(s) - s, so that one pass over the scores does for both.
-        weights = self.true + self.noise
-        return (F.softplus(self.scores) * weights).sum() - (self.scores * self.true).sum()
+        scores, true, noise = (in_float32(each) for each in (self.scores, self.true, self.noise))
+        return (F.softplus(scores) * (true + noise)).sum() - (scores * true).sum()
 
     @property
     def items(self) -> int:
         """Pairs."""
-        return int(self.true.sum())
+        return int(in_float32(self.true).sum())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 s(x, y) = start(y_1) + Σ_t e_t(y_t) + Σ_t A(y_t-1, y_t) + end(y_T), and p(y | x) = exp(s(x, y) - log
 Z). log Z is the forward algorithm, the best tags are Viterbi's, both in log space, over padded
-batches; a sentence without words has log Z = 0 and no tags.
+batches; a sentence without words has log Z = 0 and no tags. All of it is computed in float32, also
+under autocast: a sum over many words has no digits to spare.
 
 The gradient of log Z is written by hand: the probability of each tag and of each pair of tags, by
 the forward-backward algorithm. A step log Σ_i exp(α_i + A_ij) is then a product of matrices, not a
@@ -22,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from regard.attention.precision import in_float32, without_autocast
 from regard.core.errors import positive
 from regard.layers.bidirectional import within
 from regard.layers.tags import Tags
@@ -42,8 +44,9 @@ class CRF(nn.Module):
             nn.init.uniform_(each, -spread, spread)
 
     def forward(self, scores: Float[Tensor, "B T C"], lengths: Int[Tensor, "B"]) -> "Chain":
-        """What is said of these words."""
-        return Chain(scores, lengths, self.transitions, self.start, self.end)
+        """The distribution of the tags of these sentences."""
+        parameters = (in_float32(each) for each in (self.transitions, self.start, self.end))
+        return Chain(in_float32(scores), lengths, *parameters)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,9 @@ class Product:
 
     def _through(self, x: Tensor, factors: Tensor) -> Tensor:
         peak = x.amax(1, keepdim=True)  # [B,1]
-        return ((x - peak).exp() @ factors).log() + (peak + self.most)
+        with without_autocast(x):
+            sums = (x - peak).exp() @ factors  # [B,C]
+        return sums.log() + (peak + self.most)
 
 
 def forward(
@@ -251,4 +256,5 @@ def expected_pairs(
     scale = torch.where(real, peaks[0] + peaks[1] + step.most - total, -torch.inf).exp() * grad
     left = (first - peaks[0][..., None]).exp() * scale[..., None]
     right = (second - peaks[1][..., None]).exp()
-    return step.factors * (left.flatten(0, 1).t() @ right.flatten(0, 1))
+    with without_autocast(left):
+        return step.factors * (left.flatten(0, 1).t() @ right.flatten(0, 1))

@@ -18,7 +18,9 @@ class TokenEmbedding(nn.Module):
 
     The tie is a method on the one table rather than a second name for its weights (Press & Wolf
     2017), so saving, moving and averaging a model cannot undo it. `scaled` multiplies by √D
-    (Vaswani et al. 2017, section 3.4); the vector of the `padding` token is zero and stays so.
+    (Vaswani et al. 2017, section 3.4). The vector of the `padding` token starts as zero and gets no
+    gradient as an input; where `logits` is used it is an output vector like any other and learns
+    that padding is not likely.
     """
 
     def __init__(

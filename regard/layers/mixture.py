@@ -1,7 +1,10 @@
 """A mixture of an output layer and a pointer: words may also be said by pointing at where they are.
 
 p(w) = share · p_words(w) + Σ pointed, summed over all keys that hold w. Sums are taken in log
-space, and a word that no key holds adds nothing there: -∞, not the logarithm of a rounding error.
+space, in float32, and a word that no key holds adds nothing there: -∞, not the logarithm of a
+rounding error. A target that neither side can produce has log p = -∞, without a gradient; the loss
+counts it as the smallest positive number of its dtype (about 87 nats in float32), so that one such
+target leaves a batch its finite loss and its gradient.
 
 Keys may hold words beyond the vocabulary of the output layer, which `Extended` makes room for.
 
@@ -14,6 +17,7 @@ Keys may hold words beyond the vocabulary of the output layer, which `Extended` 
 0.45
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import copied
+from regard.attention.precision import in_float32
 from regard.layers.output import IGNORED, Prediction, Vocabulary
 
 
@@ -74,6 +79,8 @@ class PointerMixture(Prediction):
         It is spread over the words that can be said at all.
         """
         right = self.log_probability(targets)
+        smallest = math.log(torch.finfo(right.dtype).tiny)
+        right = torch.where(right == -torch.inf, smallest, right)
         if smoothing == 0.0:
             return -right.sum()
         every = self.logits()
@@ -87,20 +94,29 @@ class PointerMixture(Prediction):
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """The weights of the keys that hold the target, and the output layer's part."""
         found = self.held.unsqueeze(1) == targets.unsqueeze(2)  # [B,T,K]
-        said = log_or_none(self.share) + self.words.log_probability(targets)  # [B,T]
-        mixed = torch.logaddexp(said, log_or_none((self.pointed * found).sum(2)))
-        return torch.where(targets == IGNORED, 0.0, mixed)
+        share, pointed = in_float32(self.share), in_float32(self.pointed)
+        from_words = log_or_none(share) + self.words.log_probability(targets)  # [B,T]
+        from_keys = log_or_none((pointed * found).sum(2))
+        return torch.where(targets == IGNORED, 0.0, log_sum(from_words, from_keys))
 
     def logits(self) -> Float[Tensor, "B T V"]:
         """Log p of every word."""
-        words = self.words.logits().log_softmax(2)  # [B,T,V]
-        total = copied(self.pointed.unsqueeze(1), self.held.unsqueeze(1), words.shape[2]).squeeze(1)
-        said, pointed = log_or_none(self.share).unsqueeze(2) + words, log_or_none(total)
-        # Where neither says a word, there is no slope either; the sum of two -∞ would have NaN.
-        never = (said == -torch.inf) & (pointed == -torch.inf)
-        zero = said.new_zeros(())
-        some = torch.logaddexp(*(torch.where(never, zero, each) for each in (said, pointed)))
-        return torch.where(never, -torch.inf, some)
+        share, pointed = in_float32(self.share), in_float32(self.pointed)
+        words = in_float32(self.words.logits()).log_softmax(2)  # [B,T,V]
+        total = copied(pointed.unsqueeze(1), self.held.unsqueeze(1), words.shape[2]).squeeze(1)
+        return log_sum(log_or_none(share).unsqueeze(2) + words, log_or_none(total))
+
+
+def log_sum(first: Tensor, second: Tensor) -> Tensor:
+    """log(e^first + e^second); where both are -∞ it is -∞ with a gradient of zero, not NaN.
+
+    >>> log_sum(torch.tensor([0.0, -torch.inf]), torch.tensor([-torch.inf, -torch.inf])).tolist()
+    [0.0, -inf]
+    """
+    neither = (first == -torch.inf) & (second == -torch.inf)
+    zero = first.new_zeros(())
+    some = torch.logaddexp(*(torch.where(neither, zero, each) for each in (first, second)))
+    return torch.where(neither, -torch.inf, some)
 
 
 def log_or_none(mass: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.attention.precision import in_float32
+
 IGNORED = -100
 """The target of a position that is not to be predicted."""
 
@@ -99,14 +101,16 @@ class Vocabulary(Prediction):
         return states.index_select(0, real), words.index_select(0, real)
 
     def _cross_entropy(self, states: Tensor, words: Tensor, reduction: str) -> Tensor:
+        pieces = self._pieces(len(words))
         return F.linear_cross_entropy(
-            states,
+            # In pieces the loss has the dtype of the states: a sum in bfloat16 has three digits.
+            states if pieces is None else in_float32(states),
             self.weight,
             words,
             linear_bias=self.bias,
             reduction=reduction,
             ignore_index=IGNORED,
-            options=self._pieces(len(words)),
+            options=pieces,
         )
 
     def _pieces(self, positions: int) -> nn.LinearCrossEntropyOptions | None:

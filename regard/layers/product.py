@@ -5,7 +5,8 @@ half the time if each thread has outputs of its own: otherwise such a product is
 single one. Wide weights are read as they lie, at the speed of memory; narrow ones take less time
 column by column, and a handful of rows less of a weight that was packed into blocks. So a weight is
 copied, if at all, once into the form that its first steps ask for. A copy is used as long as the
-weight is what it was: an optimiser's step or other weights that are loaded make a new one.
+weight and the bias are what they were: an optimiser's step or other weights that are loaded make a
+new one.
 
 >>> import torch
 >>> linear = nn.Linear(4, 6)
@@ -62,10 +63,10 @@ def product(module: nn.Module) -> Product:
 class Laid:
     """W x + b for rows, with W as it is, cut into a part for each thread, or packed."""
 
-    __slots__ = ("_cut", "_packed", "_stamp", "bias", "weight")
+    __slots__ = ("_cut", "_packed", "_stamps", "bias", "weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight, self.bias, self._stamp = weight, bias, stamp(weight)
+        self.weight, self.bias, self._stamps = weight, bias, stamps(weight, bias)
         here = weight.device.type == "cpu"
         large = weight.numel() >= LARGE and weight.dtype == torch.float32
         # None is "not yet", False is "never".
@@ -73,8 +74,9 @@ class Laid:
         self._packed: Tensor | bool | None = None if here and large and has_one_dnn() else False
 
     def fits(self, weight: Tensor, bias: Tensor | None) -> bool:
-        """Is it still of this weight, and the weight as it was?"""
-        return self.weight is weight and self.bias is bias and self._stamp == stamp(weight)
+        """Are these the same weight and bias, with the same values?"""
+        same = self.weight is weight and self.bias is bias
+        return same and self._stamps == stamps(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The product, by the form that suits so many rows."""
@@ -182,8 +184,13 @@ def scores(embed: TokenEmbedding, output: nn.Module | None, bias: Tensor | None 
 
 
 def stamp(weight: Tensor) -> tuple[int, int]:
-    """What changes when the weight does."""
+    """What changes when the tensor does."""
     return weight.data_ptr(), -1 if weight.is_inference() else weight._version
+
+
+def stamps(weight: Tensor, bias: Tensor | None) -> tuple[tuple[int, int], tuple[int, int] | None]:
+    """The stamps of a weight and of its bias, which a form of it may have copied."""
+    return stamp(weight), None if bias is None else stamp(bias)
 
 
 _LAID: WeakKeyDictionary[nn.Module, Laid] = WeakKeyDictionary()

@@ -65,7 +65,8 @@ class SubwordSkipGram(nn.Module):
         side = (batch["words"].shape[1] - centres.shape[1]) // 2
         grams = batch["grams"][:, side : side + centres.shape[1]].flatten(0, 1)
         different, back = centres.flatten().unique(return_inverse=True)
-        where = torch.zeros_like(different).index_copy_(0, back, torch.arange(len(back)))
+        places = torch.arange(len(back), device=back.device)
+        where = torch.zeros_like(different).index_copy_(0, back, places)
         made = self._put_together(different, grams[where])
         found: Tensor = made[back].unflatten(0, centres.shape)
         return found

@@ -19,8 +19,7 @@ from regard.layers import (
 )
 
 B, T, D, H = 2, 6, 16, 4
-RINGLESS = [weigh for weigh in WEIGHS if weigh != "shift_sharpen"]
-PAIRS = [(score, "softmax") for score in SCORES] + [("scaled_dot", weigh) for weigh in RINGLESS]
+PAIRS = [(score, "softmax") for score in SCORES] + [("scaled_dot", weigh) for weigh in WEIGHS]
 
 
 def stepped(layer: SelfAttention | EncoderBlock, x: Tensor, sizes: list[int]) -> Tensor:
@@ -113,6 +112,16 @@ def test_the_output_layer_is_the_embedding_itself() -> None:
     torch.testing.assert_close(words.logits(states), states @ words.table.weight.T)
     torch.testing.assert_close(words(torch.tensor([[3]])), words.table.weight[3].view(1, 1, D) * 4)
     assert (words(torch.tensor([[0]])) == 0).all()
+
+
+def test_the_vector_of_padding_learns_as_an_output_alone() -> None:
+    words, states = TokenEmbedding(11, D, padding=0), torch.randn(B, T, D)
+    words(torch.tensor([[0, 3]])).sum().backward()
+    assert words.table.weight.grad is not None
+    assert (words.table.weight.grad[0] == 0).all()
+    assert (words.table.weight.grad[3] == 1).all()
+    words.logits(states).logsumexp(2).sum().backward()
+    assert (words.table.weight.grad[0] != 0).all()
 
 
 def test_a_gated_layer_is_the_product_of_its_halves() -> None:

@@ -1,6 +1,7 @@
 """Masks are rules: they combine as logic does, and a table of them says what the rule says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard.attention import (
+    Attend,
     Mask,
+    ScaledDot,
+    Smoothed,
+    Softmax,
     blocks,
     blocks_2d,
     causal,
@@ -107,6 +112,21 @@ def test_padding_makes_one_row_for_all_queries_and_makes_it_once() -> None:
     mask = padding(LENGTHS)
     assert mask.table(T, T).shape == (B, 1, 1, T)
     assert mask.table(1, T, first=3) is mask.table(1, T, first=4)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_mask_of_inference_serves_a_training_pass_afterwards(name: str) -> None:
+    mask = replace(RULES[name][0], memo={})
+    query, value = torch.randn(B, 1, T, 4, requires_grad=True), torch.randn(B, 1, T, 4)
+    for weigh in (Smoothed(), Softmax()):  # written out, and by a fused kernel
+        mask.memo.clear()
+        attend = Attend(ScaledDot(4), weigh)
+        with torch.inference_mode():
+            attend(query, attend.remember(value, value), mask)
+        attend(query, attend.remember(value, value), mask).sum().backward()
+    assert query.grad is not None
+    with torch.inference_mode():
+        assert mask.table(T, T) is mask.table(T, T), "made once in each mode"
 
 
 def test_masks_say_what_they_are() -> None:

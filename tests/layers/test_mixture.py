@@ -59,14 +59,37 @@ def test_weights_that_underflow_leave_finite_gradients(target: int, sure: float)
     share, pointed = parts(scores)
     assert (share == 0).all() if sure < 0 else (pointed == 0).all()
     mixture = PointerMixture(Vocabulary(torch.randn(1, 1, D), weight), share, pointed, HELD[:1])
-    if target == 1 or sure > 0:
-        mixture.surprise(torch.tensor([[target]])).backward()
-        assert scores.grad is not None
-        assert scores.grad.isfinite().all()
-        assert weight.grad is not None
-        assert weight.grad.isfinite().all()
-    else:  # neither says the word at all
-        assert mixture.surprise(torch.tensor([[target]])).item() == float("inf")
+    loss = mixture.surprise(torch.tensor([[target]]))
+    loss.backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+    assert weight.grad is not None
+    assert weight.grad.isfinite().all()
+    if target == 4 and sure < 0:  # neither side can produce the word
+        assert mixture.log_probability(torch.tensor([[target]])).item() == -torch.inf
+        assert loss.item() == pytest.approx(-log(torch.finfo(torch.float32).tiny))
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_a_target_that_neither_side_can_produce_leaves_the_others_their_gradient(
+    smoothing: float,
+) -> None:
+    words, targets = vocabulary(), torch.tensor([[1, V + 1, 6], [V, V + 1, 3]])
+    scores = torch.randn(B, T, K + 1).double().requires_grad_()
+    states = words.states.requires_grad_()
+    extended = Extended(Vocabulary(states, words.weight, words.bias), 2)
+    mixture = PointerMixture(extended, *parts(scores), BEYOND)
+    other = torch.where(targets == V + 1, -100, targets)
+    other[0, 1] = V + 1  # the first row holds that word, the second does not
+    losses = [mixture.surprise(each, smoothing=smoothing) for each in (targets, other)]
+    got, want = (torch.autograd.grad(each, (scores, states), retain_graph=True) for each in losses)
+    smallest = -log(torch.finfo(torch.double).tiny)
+    assert (losses[0] - losses[1]).item() > 0.5 * smallest
+    assert losses[0].isfinite()
+    for one, another in zip(got, want, strict=True):
+        assert one.isfinite().all()
+        if not smoothing:
+            torch.testing.assert_close(one, another)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])

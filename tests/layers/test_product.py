@@ -68,3 +68,13 @@ def test_weights_that_changed_are_laid_out_anew(rows: int) -> None:
     with torch.no_grad():
         torch.testing.assert_close(product(linear)(x), linear(x), **close)
     assert not torch.allclose(linear(x), before)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("shape", [(4, 6), (300, 1024), (700, 301)])
+def test_a_bias_that_changed_is_used(shape: tuple[int, int], rows: int, threads: int) -> None:
+    linear, x = nn.Linear(*shape), torch.randn(rows, shape[0])
+    with torch.no_grad():
+        product(linear)(x)
+        linear.bias.add_(1.0)
+        torch.testing.assert_close(product(linear)(x), linear(x), atol=1e-5, rtol=1e-5)
