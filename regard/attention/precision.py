@@ -24,12 +24,19 @@ def in_float32(x: Tensor) -> Tensor:
     return x.to(float32_or_wider(x.dtype))
 
 
+def autocast_is_on(device: str) -> bool:
+    """Is there an autocast for this type of device, and is it on?
+
+    >>> autocast_is_on("cpu"), autocast_is_on("meta")
+    (False, False)
+    """
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
 def without_autocast(x: Tensor) -> AbstractContextManager[None]:
     """A context in which products on the device of `x` keep the dtype of their factors."""
     device = x.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return torch.autocast(device, enabled=False)
-    return nullcontext()
+    return torch.autocast(device, enabled=False) if autocast_is_on(device) else nullcontext()
 
 
 def linear_in_float32(layer: nn.Linear, x: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ class Dropout(nn.Module):
 def noise(like: Float[Tensor, "*B"], p: float) -> Float[Tensor, "*B"]:
     """Zeros with probability p, else what makes their mean one; drawn from torch's generator."""
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
-    drawn = torch.randint(-(2**63), 2**63 - 1, (-(-like.numel() // 4),))  # as good as all 64 bits
+    quarter = (-(-like.numel() // 4),)
+    drawn = torch.randint(-(2**63), 2**63 - 1, quarter, device=like.device)  # nearly all 64 bits
     bits = drawn.view(torch.int16)[: like.numel()].view(like.shape)
     # Comparing floats in place takes a fifth of the time of making booleans and numbers of those.
     stays = bits.to(torch.float32).ge_(dropped - _LEVELS // 2)

@@ -112,7 +112,7 @@ class Int8Linear(Rounded):
 
     def _pack(self) -> None:
         """Lay the weights out as the kernel has them, and sum them up for the zero of each row."""
-        zeros = torch.zeros(len(self.scales), dtype=torch.long)
+        zeros = torch.zeros_like(self.scales, dtype=torch.long)
         with warnings.catch_warnings(), torch.no_grad():
             # torch means to replace its quantised tensors; their kernel has no successor yet that
             # is as fast here, and the tensor is gone after this line.

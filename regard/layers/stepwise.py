@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import Attend, Dot, Mask, Memory, Past, ScaledDot, WeightedSum, padding
+from regard.attention.precision import autocast_is_on
 from regard.attention.single import hiding, read_single, read_together
 from regard.attention.tape import Heard, heard
 from regard.layers.block import DecoderBlock, EncoderBlock, Residual
@@ -275,7 +276,7 @@ class Stepwise:
         """None where modules have to be called: for gradients, in training, for other attention."""
         every = list(blocks)
         device = next(every[0].parameters()).device.type
-        if torch.is_grad_enabled() or torch.is_autocast_enabled(device):
+        if torch.is_grad_enabled() or autocast_is_on(device):
             return None
         return Stepwise(every) if all(usual(block) for block in every) else None
 

@@ -103,7 +103,8 @@ class TextEncoder(nn.Module):
         if not self.config.waves:
             places.mul_(spread / SPREAD)
             return
-        waves = sinusoid(torch.arange(len(places), dtype=places.dtype), places.shape[1])  # [T,D]
+        positions = torch.arange(len(places), device=places.device, dtype=places.dtype)
+        waves = sinusoid(positions, places.shape[1])  # [T,D]
         places.copy_(waves * (spread * 2**0.5))  # sines have a spread of the root of a half
 
     def _block(self, number: int) -> EncoderBlock:

@@ -65,7 +65,7 @@ class Pieces:
         pieces = x.flatten(0, 1).split(self.lengths)
         packed = pack_sequence(list(pieces), enforce_sorted=False)
         states, lengths = pad_packed_sequence(cells(packed, before[None])[0], batch_first=True)
-        real = torch.arange(states.shape[1]) < lengths[:, None]  # [N,T]
+        real = torch.arange(states.shape[1], device=lengths.device) < lengths[:, None]  # [N,T]
         read: Tensor = states[real.to(states.device)].unflatten(0, x.shape[:2])  # [B,T,W]
         return read
 
