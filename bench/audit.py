@@ -18,16 +18,16 @@ from pathlib import Path
 import torch
 
 from bench.measure import machine, show
-from regard.asked import Asked
-from regard.audit.explanation import TESTS
-from regard.audit.other_weights import adversary
-from regard.audit.reader import Reader
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch
-from regard.explained import audited
-from regard.readers import of_classification
-from regard.recipe import read
-from regard.run import Run, create, data_folder, load
+from regard.explain.audit import audited
+from regard.explain.counterfactual import adversary
+from regard.explain.explanation import TESTS
+from regard.explain.reader import Reader
+from regard.explain.readers import of_classification
+from regard.explain.sampling import Asked
+from regard.runs.recipe import read
+from regard.runs.run import Run, create, data_folder, load
 
 RECIPE = "sst-attention"
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from bench.measure import Work, machine, medians, show
 from regard.core.allocation import steady_allocation
-from regard.layers.linear import Linear, much
+from regard.kernels.linear import Linear, much
 
 SIZES = ((128, 512), (384, 1152), (384, 1536), (768, 768), (768, 3072), (3072, 768))
 """Width in and out: layers of BERT-tiny, of the GPT in bench/lm.py, and of BERT-base."""

@@ -27,9 +27,9 @@ from bench.measure import Work, machine, medians, missing, rates, show
 from regard.core.allocation import steady_allocation
 from regard.data import train as train_tokeniser
 from regard.decode import Greedy, Request, generate
-from regard.models.attention_rnn_lm import AttentionRNNLM
-from regard.models.gpt import GPT
-from regard.models.rnn_lm import RNNLM
+from regard.models.language.attention_rnn_lm import AttentionRNNLM
+from regard.models.language.gpt import GPT
+from regard.models.language.rnn_lm import RNNLM
 from regard.tasks.language_model import LanguageModelling, Texts
 from regard.train.optimise import SGD, AdamW, build, scale_gradients
 

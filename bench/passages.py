@@ -15,8 +15,8 @@ from torch import Tensor
 
 import regard
 from bench.measure import show
-from regard.pretrained import sentence_vectors
-from regard.run import Run, open_run
+from regard.runs.pretrained import sentence_vectors
+from regard.runs.run import Run, open_run
 from regard.tasks.masked_lm import MaskedLM
 
 TOGETHER, LONGEST = 32, 200

@@ -13,7 +13,7 @@ from regard.core.protocols import Batch
 from regard.export.ctranslate2 import export
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.position import Sinusoidal
-from regard.models.transformer import Transformer
+from regard.models.translation.transformer import Transformer
 
 PAD, BOS, EOS = 0, 2, 3
 """Tokens as ours are numbered."""

@@ -27,10 +27,10 @@ from regard.attention import record
 from regard.core.protocols import Batch
 from regard.decode import Greedy, Request, generate
 from regard.export.ctranslate2 import export
-from regard.models.bert import BERT, Encoding
-from regard.models.bert_classifier import BERTClassifier
-from regard.models.gpt import GPT
-from regard.quantise import quantise
+from regard.layers.quantise import quantise
+from regard.models.language.gpt import GPT
+from regard.models.text.bert import BERT, Encoding
+from regard.models.text.bert_classifier import BERTClassifier
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from bench.measure import Work, medians, missing, show
 from regard.core.protocols import Batch
-from regard.models.bahdanau import Bahdanau
-from regard.models.luong import Luong
+from regard.models.translation.bahdanau import Bahdanau
+from regard.models.translation.luong import Luong
 
 ROWS, SOURCE, TARGET, WIDTH, VOCABULARY = 64, 30, 30, 256, 8000
 

@@ -314,8 +314,8 @@ async def slow(place: Place, *, sockets: int, within: float, requests: int) -> l
 @contextmanager
 def serving() -> Iterator[Place]:
     """A server in a process of its own, with a small GPT that was made for it."""
-    from regard.recipe import parsed
-    from regard.run import create
+    from regard.runs.recipe import parsed
+    from regard.runs.run import create
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -35,8 +35,8 @@ from regard.attention import record
 from regard.core.allocation import steady_allocation
 from regard.core.protocols import Batch
 from regard.decode import Beam, decode, search
-from regard.layers.output import IGNORED
-from regard.models.transformer import Transformer
+from regard.models.translation.transformer import Transformer
+from regard.outputs.next_token import IGNORED
 
 SIZES = {"tiny": (128, 4, 4, 256), "base": (512, 6, 8, 2048)}
 """Width, layers on each side, heads and units of the feed-forward layers."""

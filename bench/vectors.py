@@ -23,9 +23,9 @@ import torch
 
 from bench.measure import machine, show
 from regard.data import source_at
-from regard.data.vectors import Vectors, read_vectors
-from regard.recipe import parsed
-from regard.run import create
+from regard.data.text.vectors import Vectors, read_vectors
+from regard.runs.recipe import parsed
+from regard.runs.run import create
 from regard.tasks.word_vectors import WordVectors, agreement
 
 KINDS = {"skip_gram": "sg=1", "cbow": "sg=0"}

@@ -27,13 +27,13 @@ from regard.core.protocols import Batch
 from regard.data.bucket import BucketBatches
 from regard.layers.crf import CRF
 from regard.layers.sentences import SentenceCut
-from regard.layers.tags import Tags
-from regard.models.attention_pool import AttentionPooling
-from regard.models.bag_of_ngrams import BagOfNgrams
-from regard.models.bilstm_crf import BiLSTMCRF
-from regard.models.han import HAN
+from regard.models.text.attention_pool import AttentionPooling
+from regard.models.text.bag_of_ngrams import BagOfNgrams
+from regard.models.text.bilstm_crf import BiLSTMCRF
+from regard.models.text.han import HAN
+from regard.outputs.tags import Tags
+from regard.tasks.classification_data import Examples
 from regard.tasks.classify import Classification
-from regard.tasks.examples import Examples
 from regard.train.optimise import Adagrad, build
 
 WORDS = 10_000

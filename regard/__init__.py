@@ -7,27 +7,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from regard import audit as audit
+    from regard import check as check
+    from regard import explain as explain
     from regard.attention import intervene as intervene
     from regard.attention import record as record
     from regard.core.errors import UserError as UserError
-    from regard.pretrained import from_pretrained as from_pretrained
-    from regard.run import load as load
+    from regard.runs.pretrained import from_pretrained as from_pretrained
+    from regard.runs.run import load as load
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "UserError": "regard.core.errors",
-    "audit": "regard",
-    "from_pretrained": "regard.pretrained",
+    "check": "regard",
+    "explain": "regard",
+    "from_pretrained": "regard.runs.pretrained",
     "intervene": "regard.attention",
-    "load": "regard.run",
+    "load": "regard.runs.run",
     "record": "regard.attention",
 }
 __all__ = [
     "UserError",
     "__version__",
-    "audit",
+    "check",
+    "explain",
     "from_pretrained",
     "intervene",
     "load",

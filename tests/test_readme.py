@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import regard.recipe
+import regard.runs.recipe
 from regard.cli import app, main
-from regard.recipe import parsed, shipped
+from regard.runs.recipe import parsed, shipped
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 MAKEFILE = (Path(__file__).parent.parent / "Makefile").read_text()
@@ -57,7 +57,7 @@ def test_the_commands_and_the_python_of_the_readme_work(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     short = {name: shortened(text) for name, text in shipped().items()}
-    monkeypatch.setattr(regard.recipe, "shipped", lambda: short)
+    monkeypatch.setattr(regard.runs.recipe, "shipped", lambda: short)
     monkeypatch.chdir(place)
     monkeypatch.setenv("REGARD_DATA", str(place))
     monkeypatch.setenv("REGARD_CACHE", str(place / "cache"))

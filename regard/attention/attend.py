@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from regard.attention.mask import Mask, described
 from regard.attention.past import START, Past
-from regard.attention.precision import float32_or_wider
 from regard.attention.read import Read, WeightedSum
 from regard.attention.score import ProductScore, Score
 from regard.attention.score import ScaledDot as ScaledDot
 from regard.attention.tape import Call, Heard, Site, edited, heard
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
+from regard.core.precision import float32_or_wider
 
 CHUNK_ELEMENTS = 2**19
 """Weights that are computed again at a time when a fused attention is recorded: 2 MiB."""
@@ -191,7 +191,7 @@ class Attend(Site):
         for name, tape in wanted.tapes:
             heads = tape.chosen_heads(name, weights.shape[1])
             rows = tape.chosen_rows(name, weights.shape[2])
-            kept = taken(taken(weights.detach(), 1, heads), 2, rows)
+            kept = _taken(_taken(weights.detach(), 1, heads), 2, rows)
             tape.add(self._call(name, kept, heads, rows, past))
 
     def _edited(
@@ -237,8 +237,8 @@ class Attend(Site):
         for name, tape in wanted.tapes:
             heads = tape.chosen_heads(name, asked.shape[1])
             rows = tape.chosen_rows(name, asked.shape[2])
-            query = taken(taken(asked, 1, heads), 2, rows) * self.score.scale  # [B,N,Q,E]
-            key = taken(memory.key, 1, tuple(head // group for head in heads))  # [B,N,K,E]
+            query = _taken(_taken(asked, 1, heads), 2, rows) * self.score.scale  # [B,N,Q,E]
+            key = _taken(memory.key, 1, tuple(head // group for head in heads))  # [B,N,K,E]
             kept = self._written_out(query, key.transpose(2, 3), mask, past.first, heads, rows)
             tape.add(self._call(name, kept, heads, rows, past))
 
@@ -261,7 +261,7 @@ class Attend(Site):
         for few in (slice(start, start + tall) for start in range(0, len(rows), tall)):
             allowed = None if mask is None else mask.rows(positions[few], keys)
             if allowed is not None and allowed.shape[1] > 1:
-                allowed = taken(allowed, 1, heads)
+                allowed = _taken(allowed, 1, heads)
             for some in (slice(start, start + deep) for start in range(0, batch, deep)):
                 scores = query[some, :, few] @ key[some]
                 shown = allowed if allowed is None or allowed.shape[0] == 1 else allowed[some]
@@ -306,7 +306,7 @@ def spread(shared: Tensor, heads: int) -> Tensor:
     return shared if group == 1 else shared.repeat_interleave(group, dim=1)
 
 
-def taken(tensor: Tensor, dim: int, indices: Sequence[int]) -> Tensor:
+def _taken(tensor: Tensor, dim: int, indices: Sequence[int]) -> Tensor:
     """The chosen entries along one axis: a view where they are neighbours, else a copy."""
     start, count = indices[0] if indices else 0, len(indices)
     if tuple(indices) == tuple(range(start, start + count)):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from regard.core.errors import UserError, positive
 
-Rule = Callable[[Tensor, Tensor], Tensor]
+_Rule = Callable[[Tensor, Tensor], Tensor]
 """From query positions [Q,1] and key positions [1,K] to a truth that broadcasts to [B,1,Q,K]."""
 
 
@@ -35,7 +35,7 @@ class Lowered:
 class Mask:
     """A rule that says which key positions each query position may look at."""
 
-    rule: Rule
+    rule: _Rule
     text: str
     batch: int | None = None
     """How many batch rows the rule speaks of; None where it is the same for all."""
@@ -183,7 +183,7 @@ def padding(real: Int[Tensor, "B"] | Bool[Tensor, "B K"]) -> Mask:
     lengths = whole("padding", real)
     return Mask(
         lambda q, k: k < lengths.to(k.device)[:, None, None, None],
-        f"padding({shortened(lengths)})",
+        f"padding({_shortened(lengths)})",
         batch=lengths.shape[0],
         by_row=False,
     )
@@ -283,7 +283,7 @@ def prefix(lengths: Int[Tensor, "B"]) -> Mask:
     lengths = whole("prefix", lengths)
     return Mask(
         lambda q, k: (k <= q) | (k < lengths.to(k.device)[:, None, None, None]),
-        f"prefix({shortened(lengths)})",
+        f"prefix({_shortened(lengths)})",
         batch=lengths.shape[0],
     )
 
@@ -323,7 +323,7 @@ def described(given: object) -> str:
     return f"a {type(given).__name__}"
 
 
-def shortened(lengths: Tensor) -> str:
+def _shortened(lengths: Tensor) -> str:
     """The first few lengths."""
     shown = lengths[:6].tolist()
     return f"{shown}" if len(lengths) <= 6 else f"{str(shown)[:-1]}, ... {len(lengths)} in all]"

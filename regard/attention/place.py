@@ -10,12 +10,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.attention.past import START, Past
-from regard.attention.precision import float32_or_wider, in_float32, linear_in_float32
 from regard.attention.weigh import Weigh, masked_softmax
 from regard.core.errors import UserError, positive
+from regard.core.precision import float32_or_wider, in_float32, linear_in_float32
 
 
-def counted(scores: Tensor, allowed: Tensor | None) -> Tensor:
+def _counted(scores: Tensor, allowed: Tensor | None) -> Tensor:
     """How many keys each row may look at: the source length S of the papers, `[B,H,Q,1]`."""
     dtype = float32_or_wider(scores.dtype)
     if allowed is None:
@@ -23,18 +23,18 @@ def counted(scores: Tensor, allowed: Tensor | None) -> Tensor:
     return allowed.sum(-1, keepdim=True).to(dtype)
 
 
-def key_positions(scores: Tensor) -> Tensor:
+def _key_positions(scores: Tensor) -> Tensor:
     """0, 1, 2, ... along the keys, exact: in float32 or wider."""
     dtype = float32_or_wider(scores.dtype)
     return torch.arange(scores.shape[-1], device=scores.device, dtype=dtype)
 
 
-def both(near: Tensor, allowed: Tensor | None) -> Tensor:
+def _both(near: Tensor, allowed: Tensor | None) -> Tensor:
     """Keys that are near, and allowed."""
     return near if allowed is None else near & allowed
 
 
-def asked_for(weigh: Weigh, query: Tensor | None) -> Tensor:
+def _asked_for(weigh: Weigh, query: Tensor | None) -> Tensor:
     """The query, which these weighings cannot do without."""
     if query is None:
         raise UserError(f"{type(weigh).__name__} emits its window from the query: pass query=...")
@@ -61,10 +61,10 @@ class LocalMonotonic(Weigh):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
         rows = torch.arange(past.first, past.first + scores.shape[2], device=scores.device)
-        keys = key_positions(scores)
-        centre = torch.minimum(rows.to(keys.dtype)[:, None], counted(scores, allowed) - 1)
+        keys = _key_positions(scores)
+        centre = torch.minimum(rows.to(keys.dtype)[:, None], _counted(scores, allowed) - 1)
         near = (keys - centre).abs() <= self.reach  # [B,H,Q,K]
-        return masked_softmax(scores, both(near, allowed))
+        return masked_softmax(scores, _both(near, allowed))
 
 
 class LocalPredictive(Weigh):
@@ -95,13 +95,13 @@ class LocalPredictive(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
-        query = asked_for(self, query)
+        query = _asked_for(self, query)
         hidden = linear_in_float32(self.turn, query).tanh()
         share = linear_in_float32(self.point, hidden).sigmoid()  # [B,H,Q,1]
-        away = key_positions(scores) - counted(scores, allowed) * share  # [B,H,Q,K]
+        away = _key_positions(scores) - _counted(scores, allowed) * share  # [B,H,Q,K]
         near = away.detach().abs() <= self.reach
         bell = torch.exp(-away.square() / (2 * (self.reach / 2) ** 2))
-        return (masked_softmax(scores, both(near, allowed)) * bell).to(scores.dtype)
+        return (masked_softmax(scores, _both(near, allowed)) * bell).to(scores.dtype)
 
 
 class MixtureWindow(Weigh):
@@ -138,10 +138,10 @@ class MixtureWindow(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
-        query = asked_for(self, query)
+        query = _asked_for(self, query)
         shape = linear_in_float32(self.shape, query).exp().unsqueeze(4)
         height, sharpness = shape.chunk(2, dim=3)  # [B,H,Q,M,1]
-        away = self.advance(query, past).unsqueeze(4) - (key_positions(scores) + 1)  # [B,H,Q,M,K]
+        away = self.advance(query, past).unsqueeze(4) - (_key_positions(scores) + 1)  # [B,H,Q,M,K]
         bells = height * torch.exp(-sharpness * away.square())
         weights = bells.sum(3).to(scores.dtype)  # [B,H,Q,K]
         return weights if allowed is None else weights * allowed
@@ -178,9 +178,9 @@ class ShiftSharpen(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights of one row."""
-        query = asked_for(self, query)
+        query = _asked_for(self, query)
         content = masked_softmax(in_float32(scores), allowed)
-        before = first_slot(content, allowed) if past.weights is None else past.weights
+        before = _first_slot(content, allowed) if past.weights is None else past.weights
         gate = linear_in_float32(self.gate, query).sigmoid()  # [B,H,Q,1]
         mixed = gate * content + (1 - gate) * before  # [B,H,Q,K]
         shifts = linear_in_float32(self.shift, query).softmax(-1)  # [B,H,Q,2*reach+1]
@@ -193,20 +193,20 @@ class ShiftSharpen(Weigh):
         if allowed is None:
             rolled = [weights.roll(move, -1) for move in moves]
         else:
-            order, slot, count = ring(allowed)
+            order, slot, count = _ring(allowed)
             # the key in the slot that is `move` slots before each key's own
             origins = [order.gather(-1, (slot - move) % count) for move in moves]
             rolled = [weights.gather(-1, each.expand_as(weights)) * allowed for each in origins]
         return torch.stack([each * shifts[..., [i]] for i, each in enumerate(rolled)]).sum(0)
 
 
-def ring(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _ring(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The allowed keys of each row as slots of a ring: the key in each slot, and back.
 
     The first tensor has the keys in order of their slots, forbidden ones last; the second the slot
     of each key, of use only where it is allowed; the third the number of slots, at least one.
 
-    >>> order, slot, count = ring(torch.tensor([True, False, True]))
+    >>> order, slot, count = _ring(torch.tensor([True, False, True]))
     >>> order.tolist(), slot.tolist(), count.tolist()
     ([0, 2, 1], [0, 0, 1], [2])
     """
@@ -215,7 +215,7 @@ def ring(allowed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return order, slot, allowed.sum(-1, keepdim=True).clamp_min(1)
 
 
-def first_slot(weights: Tensor, allowed: Tensor | None) -> Tensor:
+def _first_slot(weights: Tensor, allowed: Tensor | None) -> Tensor:
     """All weight on the first allowed key, at the shape of the weights."""
     if allowed is None:
         allowed = torch.ones_like(weights, dtype=torch.bool)

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention.past import START, Past
-from regard.attention.precision import float32_or_wider
 from regard.attention.score import Score
 from regard.core.errors import UserError, positive
+from regard.core.precision import float32_or_wider
 
 
 def sinusoid(positions: Float[Tensor, "T"], width: int) -> Float[Tensor, "T D"]:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from regard.attention.attend import Attend, Memory, spread
 from regard.attention.mask import Mask
 from regard.attention.past import START, Past
-from regard.attention.precision import in_float32
 from regard.attention.read import gathered
+from regard.core.precision import in_float32
 
 
 @dataclass(frozen=True)

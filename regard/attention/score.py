@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention.additive import additive_scores
 from regard.attention.past import START, Past
 from regard.core.errors import UserError, above_zero, positive
+from regard.kernels.additive import additive_scores
 
 
 class Score(nn.Module, ABC):

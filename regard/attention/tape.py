@@ -89,7 +89,7 @@ class Call:
         return KINDS[self.kind]
 
 
-Texts = tuple[Sequence[str], Sequence[str]]
+_Texts = tuple[Sequence[str], Sequence[str]]
 """The texts of queries and of keys."""
 
 
@@ -160,7 +160,7 @@ class Tape:
         keys = max(part.shape[3] for part in parts)
         return torch.cat([nn.functional.pad(p, (0, keys - p.shape[3])) for p in parts], dim=2)
 
-    def show(self, labels: Texts | Mapping[str, Texts] | None = None, *, row: int = 0) -> Shown:
+    def show(self, labels: _Texts | Mapping[str, _Texts] | None = None, *, row: int = 0) -> Shown:
         """One row of the batch as a page, for a notebook or to save.
 
         `labels` are the texts of queries and keys, for all sites or by glob; without them,
@@ -181,16 +181,16 @@ class Tape:
 
     def chosen_heads(self, site: str, heads: int) -> tuple[int, ...]:
         """The heads to keep of so many."""
-        return within(self.heads, heads, "head", site)
+        return _within(self.heads, heads, "head", site)
 
     def chosen_rows(self, site: str, queries: int) -> tuple[int, ...]:
         """The query rows to keep of so many."""
         if isinstance(self.rows, slice):
             return tuple(range(queries))[self.rows]
-        return within(self.rows, queries, "row", site)
+        return _within(self.rows, queries, "row", site)
 
 
-def within(chosen: tuple[int, ...] | None, count: int, what: str, site: str) -> tuple[int, ...]:
+def _within(chosen: tuple[int, ...] | None, count: int, what: str, site: str) -> tuple[int, ...]:
     """Indices made positive; all of them where none were chosen."""
     if chosen is None:
         return tuple(range(count))

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from regard.attention.past import START, Past
-from regard.attention.precision import in_float32
 from regard.core.errors import above_zero, positive
+from regard.core.precision import in_float32
 
 
 class Weigh(nn.Module, ABC):
@@ -221,7 +221,7 @@ class Smoothed(Weigh):
         return masked_softmax(nn.functional.logsigmoid(scores), allowed)
 
 
-def one_hot_argmax(weights: Tensor, allowed: Tensor | None) -> Tensor:
+def _one_hot_argmax(weights: Tensor, allowed: Tensor | None) -> Tensor:
     """One for the heaviest key of each row that has any, zero elsewhere."""
     best = weights.argmax(-1, keepdim=True)
     chosen = torch.zeros_like(weights).scatter(-1, best, 1.0)
@@ -239,7 +239,7 @@ class Argmax(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights: zeros and a one."""
-        return one_hot_argmax(masked_softmax(scores.detach(), allowed), allowed)
+        return _one_hot_argmax(masked_softmax(scores.detach(), allowed), allowed)
 
 
 class StraightThrough(Weigh):
@@ -254,5 +254,5 @@ class StraightThrough(Weigh):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights: exactly zeros and a one, whatever the soft weights round to."""
         soft = masked_softmax(scores, allowed)
-        hard = one_hot_argmax(soft.detach(), allowed)
+        hard = _one_hot_argmax(soft.detach(), allowed)
         return hard + (soft - soft.detach())

@@ -9,7 +9,7 @@ import typer
 from regard.cli.options import Device, Heads, Run, Site
 
 if TYPE_CHECKING:
-    from regard.tasks.align import Gold
+    from regard.tasks.alignment import Gold
 
 
 def align(
@@ -36,19 +36,19 @@ def align(
 
     With --gold, the alignment error rate is told at the end (Och and Ney 2003).
     """
-    from regard.aligner import alignments
     from regard.core.errors import UserError
-    from regard.data.parallel import ParallelText
-    from regard.run import load
-    from regard.tasks.align import error_rate, pharaoh
+    from regard.data.text.parallel import ParallelText
+    from regard.inference.align import alignments
+    from regard.inference.translate import Looking
+    from regard.runs.run import load
+    from regard.tasks.alignment import error_rate, pharaoh
     from regard.tasks.translate import Translation
-    from regard.translator import Looking
 
     opened = load(run, device)
     if not isinstance(opened.task, Translation):
         raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")
-    text = ParallelText(paths=tuple(files), fields=two_fields(fields) if len(files) == 1 else None)
-    golds = None if gold is None else list(read_gold(gold, first))
+    text = ParallelText(paths=tuple(files), fields=_two_fields(fields) if len(files) == 1 else None)
+    golds = None if gold is None else list(_read_gold(gold, first))
     looking = Looking(site, tuple(heads) if heads else None)
     pairs = ((pair.source, pair.target) for pair in text.pairs())
     found = []
@@ -61,7 +61,7 @@ def align(
         typer.echo(f"alignment error rate {rate:.4f} over {len(found)} pairs", err=True)
 
 
-def two_fields(text: str) -> tuple[int | str, int | str]:
+def _two_fields(text: str) -> tuple[int | str, int | str]:
     """The two sides of a file that holds both."""
     from regard.core.errors import UserError
 
@@ -71,10 +71,10 @@ def two_fields(text: str) -> tuple[int | str, int | str]:
     return named[0], named[1]
 
 
-def read_gold(path: Path, first: int) -> "Iterator[Gold]":
+def _read_gold(path: Path, first: int) -> "Iterator[Gold]":
     """The alignments of a file, a line each."""
-    from regard.data.text import lines
-    from regard.tasks.align import gold
+    from regard.data.text.files import lines
+    from regard.tasks.alignment import gold
 
     for line in lines(str(path)):
         yield gold(line.text, where=f"{path}:{line.number}", first=first)

@@ -38,10 +38,10 @@ def audit(
     device: Device = "auto",
 ) -> None:
     """Judge a trained model's attention by what happens when it is changed, and say it plainly."""
-    from regard.audit.explanation import Settings
     from regard.core.errors import UserError, choose, positive
-    from regard.explained import Asked, audited, write_report
-    from regard.run import load
+    from regard.explain.audit import Asked, audited, write_report
+    from regard.explain.explanation import Settings
+    from regard.runs.run import load
     from regard.train.display import display_for
 
     if output is not None and output.suffix != ".html":
@@ -65,7 +65,7 @@ def audit(
     for each in found.verdicts:
         if as_json:
             figures = {
-                name: {"mean": mean.mean, "low": known(mean.low), "high": known(mean.high)}
+                name: {"mean": mean.mean, "low": _known(mean.low), "high": _known(mean.high)}
                 for name, mean in each.figures.items()
             }
             said = {"test": each.test, "explains": each.explains, "says": each.says}
@@ -79,6 +79,6 @@ def audit(
         typer.echo(f"{output}: the report", err=as_json)
 
 
-def known(value: float) -> float | None:
+def _known(value: float) -> float | None:
     """A number, or nothing: JSON has no other word for what is not one."""
     return value if value == value else None

@@ -10,7 +10,7 @@ import typer
 from regard.cli.options import Changes, Data
 
 if TYPE_CHECKING:
-    from regard.compare import Row, Table
+    from regard.experiments.compare import Row, Table
 
 
 def compare(
@@ -36,9 +36,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a value.")] = False,
 ) -> None:
     """Train every value with every seed (or go on), and say which differs by more than chance."""
-    from regard.compare import Comparison, folder_for, varied
-    from regard.compare import compare as compared
-    from regard.run import data_folder
+    from regard.experiments.compare import Comparison, folder_for, varied
+    from regard.experiments.compare import compare as compared
+    from regard.runs.run import data_folder
 
     comparison = Comparison(
         recipe=recipe, vary=varied(vary), seeds=seeds, changes=tuple(changes or ())
@@ -51,15 +51,15 @@ def compare(
     table = compared(comparison, folder, data_folder(data), workers=workers, told=told)
     if as_json:
         for row in table.rows:
-            typer.echo(json.dumps(described(table, row)))
+            typer.echo(json.dumps(_described(table, row)))
     else:
-        shown(table)
+        _shown(table)
     if output is not None:
-        drawn(table, output)
+        _drawn(table, output)
         typer.echo(f"{output}: {table.split} {table.metric} by seconds of training")
 
 
-def shown(table: "Table") -> None:
+def _shown(table: "Table") -> None:
     """The table for people."""
     from rich.console import Console
     from rich.table import Table as Lines
@@ -81,7 +81,7 @@ def shown(table: "Table") -> None:
         lines.add_row(
             *(value or "(none)" for value in row.values),
             f"{sure.mean:.4f}",
-            *((f"{sure.low:.4f} to {sure.high:.4f}", chance(row)) if several else ()),
+            *((f"{sure.low:.4f} to {sure.high:.4f}", _chance(row)) if several else ()),
             f"{row.parameters:,}",
             f"{row.seconds:.1f}",
             f"{row.memory / 1e6:.0f}",
@@ -89,14 +89,14 @@ def shown(table: "Table") -> None:
     Console().print(lines)
 
 
-def chance(row: "Row") -> str:
+def _chance(row: "Row") -> str:
     """How likely the difference from the first value is by chance."""
     if row.chance is None:
         return "the first"
     return "" if isnan(row.chance) else f"{row.chance:.3f}"
 
 
-def described(table: "Table", row: "Row") -> dict[str, object]:
+def _described(table: "Table", row: "Row") -> dict[str, object]:
     """A row as an object; what is not known is null."""
     sure = row.measured
     return {
@@ -114,7 +114,7 @@ def described(table: "Table", row: "Row") -> dict[str, object]:
     }
 
 
-def drawn(table: "Table", path: Path) -> None:
+def _drawn(table: "Table", path: Path) -> None:
     """Quality by cost."""
     from regard.look import tradeoff
 

@@ -10,7 +10,7 @@ import typer
 from regard.cli.options import Device
 
 if TYPE_CHECKING:
-    from regard.cost import Cost
+    from regard.experiments.cost import Cost
 
 
 def cost(
@@ -32,8 +32,8 @@ def cost(
     """Count multiplications, steps and paths, and measure time and memory, at each length."""
     from regard.core.device import pick_device
     from regard.core.errors import UserError
-    from regard.cost import costs, lengths_of
-    from regard.recipe import read
+    from regard.experiments.cost import costs, lengths_of
+    from regard.runs.recipe import read
 
     model = read(recipe).model.model_dump()
     chosen = width or model.get("width")
@@ -52,13 +52,13 @@ def cost(
         for each in found:
             typer.echo(json.dumps(asdict(each)))
     else:
-        shown(found, chosen)
+        _shown(found, chosen)
     if output is not None:
-        drawn(found, output)
+        _drawn(found, output)
         typer.echo(f"{output}: multiplications, time and memory by length")
 
 
-def shown(found: "list[Cost]", width: int) -> None:
+def _shown(found: "list[Cost]", width: int) -> None:
     """The table for people, and the crossings below it."""
     from rich.box import SIMPLE
     from rich.console import Console
@@ -68,7 +68,7 @@ def shown(found: "list[Cost]", width: int) -> None:
     names = (*heads, "weights", "MB", "ms")
     table = Table(box=SIMPLE, title=f"Layers of width {width}", padding=(0, 1, 0, 0))
     for name in names:
-        table.add_column(name, no_wrap=True, justify="left" if name in TEXTS else "right")
+        table.add_column(name, no_wrap=True, justify="left" if name in _TEXTS else "right")
     for each in found:
         table.add_row(
             f"{each.length:,}",
@@ -83,7 +83,7 @@ def shown(found: "list[Cost]", width: int) -> None:
         )
     console = Console()
     console.print(table)
-    for title, every in crossings(found).items():
+    for title, every in _crossings(found).items():
         for where, what in every:
             console.print(f"{title}: self-attention costs more than {what} from {where:.0f} on")
     console.print(
@@ -92,10 +92,10 @@ def shown(found: "list[Cost]", width: int) -> None:
     )
 
 
-TEXTS = ("layer", "table")
+_TEXTS = ("layer", "table")
 """Columns that are no numbers."""
 
-MEASURES = {
+_MEASURES = {
     "multiplications": "multiplications",
     "milliseconds": "milliseconds",
     "bytes kept for the backward pass": "kept_bytes",
@@ -103,13 +103,13 @@ MEASURES = {
 """What is drawn, by title."""
 
 
-def crossings(found: "list[Cost]") -> dict[str, list[tuple[float, str]]]:
+def _crossings(found: "list[Cost]") -> dict[str, list[tuple[float, str]]]:
     """Where self-attention begins to cost more than the others."""
-    from regard.cost import crossing
+    from regard.experiments.cost import crossing
 
     names = list(dict.fromkeys(each.layer for each in found))
     marked: dict[str, list[tuple[float, str]]] = {}
-    for title, of in MEASURES.items():
+    for title, of in _MEASURES.items():
         for other in names[1:]:
             where = crossing(found, names[0], other, of)
             if where is not None:
@@ -117,7 +117,7 @@ def crossings(found: "list[Cost]") -> dict[str, list[tuple[float, str]]]:
     return marked
 
 
-def drawn(found: "list[Cost]", path: Path) -> None:
+def _drawn(found: "list[Cost]", path: Path) -> None:
     """Three panels: counted, timed, kept."""
     from regard.look import growth
 
@@ -131,6 +131,6 @@ def drawn(found: "list[Cost]", path: Path) -> None:
             ]
             for name in names
         }
-        for title, of in MEASURES.items()
+        for title, of in _MEASURES.items()
     }
-    growth(panels, path, crossings=crossings(found))
+    growth(panels, path, crossings=_crossings(found))

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import typer
 
-EXTRAS: dict[str, tuple[str, ...]] = {
+_EXTRAS: dict[str, tuple[str, ...]] = {
     "look": ("matplotlib",),
     "serve": ("fastapi", "uvicorn"),
     "track": ("tensorboard",),
@@ -29,13 +29,13 @@ def doctor() -> None:
         f"python      {platform.python_version()} on {platform.system()} {platform.machine()}"
     )
     for package in ("regard", "torch", "tokenizers", "safetensors", "pydantic"):
-        typer.echo(f"{package:<11} {installed(package)}")
+        typer.echo(f"{package:<11} {_installed(package)}")
     device = pick_device("auto")
     typer.echo(f"device      {device} ({torch.get_num_threads()} threads)")
     for precision in PRECISIONS:
         why = why_not(precision, device)
         typer.echo(f"{precision:<11} {'works' if why is None else why}")
-    for extra, packages in EXTRAS.items():
+    for extra, packages in _EXTRAS.items():
         missing = [each for each in packages if find_spec(each) is None]
         said = (
             f"missing {', '.join(missing)}: pip install 'regard[{extra}]'" if missing else "there"
@@ -43,7 +43,7 @@ def doctor() -> None:
         typer.echo(f"{extra:<11} {said}")
 
 
-def installed(package: str) -> str:
+def _installed(package: str) -> str:
     """The version of a package, or that there is none."""
     try:
         return version(package)

@@ -20,7 +20,7 @@ def evaluate(
 ) -> None:
     """Measure a model on one of its splits; prints JSON."""
     from regard.core.errors import choose
-    from regard.run import load
+    from regard.runs.run import load
 
     opened = load(run, device, data, weights)
     splits = {str(each): each for each in opened.task.splits}

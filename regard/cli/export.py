@@ -9,7 +9,7 @@ import typer
 from regard.cli.options import Run
 
 if TYPE_CHECKING:
-    from regard.run import Run as Opened
+    from regard.runs.run import Run as Opened
 
 
 def export(
@@ -35,16 +35,16 @@ def export(
 ) -> None:
     """Write a trained run so that other programs load it."""
     from regard.core.errors import above_zero, choose
-    from regard.run import load
+    from regard.runs.run import load
 
-    write = choose("format", form, FORMATS)
+    write = choose("format", form, _FORMATS)
     opened = load(run, "cpu")
     typer.echo(write(opened, out, family, dtype, int(above_zero("shard", shard) * 1e9)))
 
 
 def huggingface(run: "Opened", out: Path, family: str | None, dtype: str, shard: int) -> str:
     """A folder that transformers loads."""
-    from regard.pretrained import save_pretrained
+    from regard.runs.pretrained import save_pretrained
 
     files = save_pretrained(run, out, family=family, dtype=dtype, shard_bytes=shard)
     return f"{len(files)} files and the tokeniser in {out}"
@@ -63,7 +63,7 @@ def ctranslate2(run: "Opened", out: Path, *_: object) -> str:
     """A folder for fast decoding."""
     from regard.core.errors import UserError
     from regard.export.ctranslate2 import export
-    from regard.pretrained import specials_of
+    from regard.runs.pretrained import specials_of
     from regard.tasks.translate import Translation
 
     task, sides = run.task, [run.task.reads]
@@ -82,7 +82,7 @@ def ctranslate2(run: "Opened", out: Path, *_: object) -> str:
     return f"{out}, which finds texts as likely as the run does, to {off:.1g}"
 
 
-FORMATS: dict[str, Callable[["Opened", Path, str | None, str, int], str]] = {
+_FORMATS: dict[str, Callable[["Opened", Path, str | None, str, int], str]] = {
     "huggingface": huggingface,
     "onnx": onnx,
     "ctranslate2": ctranslate2,

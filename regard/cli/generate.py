@@ -9,12 +9,12 @@ import typer
 
 from regard.cli.options import Device, Run, Weights
 
-ENOUGH = 200
+_ENOUGH = 200
 """Tokens to write if nothing is said and the model's context has no end."""
 
 if TYPE_CHECKING:
     from regard.decode import Request
-    from regard.run import Run as Opened
+    from regard.runs.run import Run as Opened
 
 
 def generate(
@@ -42,7 +42,7 @@ def generate(
     from regard.core.errors import UserError
     from regard.core.protocols import Bounded
     from regard.decode import Greedy, Request, Sampling
-    from regard.run import load
+    from regard.runs.run import load
 
     policy = (
         Greedy(repetition_penalty=repetition_penalty)
@@ -58,9 +58,9 @@ def generate(
     )
     opened = load(run, device, weights=weights)
     if max_tokens is None and not isinstance(opened.model, Bounded):
-        max_tokens = ENOUGH
-    write = write_json if as_json else write_text
-    for number, (where, each) in enumerate(prompts(prompt)):
+        max_tokens = _ENOUGH
+    write = _write_json if as_json else _write_text
+    for number, (where, each) in enumerate(_prompts(prompt)):
         request = Request(policy=policy, max_tokens=max_tokens, samples=samples, first=number)
         try:
             write(opened, each, request, stop or [])
@@ -68,9 +68,9 @@ def generate(
             raise UserError(f"{where}{error}") from None
 
 
-def prompts(given: str | None) -> Iterator[tuple[str, str]]:
+def _prompts(given: str | None) -> Iterator[tuple[str, str]]:
     """The one that was given, or every line of stdin as it comes; before it, where it stands."""
-    from regard.data.text import STDIN, lines_if_any
+    from regard.data.text.files import STDIN, lines_if_any
 
     if given is not None:
         yield "", given
@@ -79,7 +79,7 @@ def prompts(given: str | None) -> Iterator[tuple[str, str]]:
         yield f"stdin:{number}: ", line
 
 
-def write_text(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
+def _write_text(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
     """One text is shown as it comes; of several, each when it is whole."""
     if request.samples == 1:
         before = prompt  # not shown of a prompt that is refused
@@ -89,17 +89,17 @@ def write_text(run: "Opened", prompt: str, request: "Request", stops: list[str])
             before = ""
         sys.stdout.write(before + "\n")
         return
-    for text, _, _ in collected(run, prompt, request, stops):
+    for text, _, _ in _collected(run, prompt, request, stops):
         typer.echo(prompt + text)
 
 
-def write_json(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
+def _write_json(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
     """The prompt, the text, how many tokens it has and why it ended."""
-    for text, tokens, reason in collected(run, prompt, request, stops):
+    for text, tokens, reason in _collected(run, prompt, request, stops):
         typer.echo(json.dumps({"prompt": prompt, "text": text, "tokens": tokens, "reason": reason}))
 
 
-def collected(
+def _collected(
     run: "Opened", prompt: str, request: "Request", stops: list[str]
 ) -> list[tuple[str, int, str | None]]:
     """Each sample whole: its text, its tokens, and why it ended."""

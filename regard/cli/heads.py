@@ -32,8 +32,8 @@ def heads(
     smaller, faster, and perhaps to be trained on.
     """
     from regard.core.errors import UserError, choose
-    from regard.heads import head_importance, kept_heads, leave_pruned
-    from regard.run import data_folder, load
+    from regard.experiments.heads import head_importance, kept_heads, leave_pruned
+    from regard.runs.run import data_folder, load
 
     if (keep is None) != (out is None):
         raise UserError("--keep and -o belong together: what share of heads stays, and where")

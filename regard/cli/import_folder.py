@@ -29,8 +29,8 @@ def import_folder(
     Then every verb works on it: predict, generate, translate, look, audit, serve; and a recipe can
     begin with it by model.source.
     """
-    from regard.pretrained import from_pretrained, import_run, usage_of
-    from regard.run import data_folder
+    from regard.runs.pretrained import from_pretrained, import_run, usage_of
+    from regard.runs.run import data_folder
 
     opened = from_pretrained(
         folder, architecture=architecture, changes=changes or [], download=download, device="cpu"

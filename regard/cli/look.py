@@ -28,7 +28,7 @@ def look(
     device: Device = "auto",
 ) -> None:
     """Show attention: a page to look around in, or one picture of it."""
-    from regard.views import view_run
+    from regard.inference.pictures import view_run
 
     path, what = view_run(run, text, view, output, site=site, heads=heads, device=device)
     typer.echo(f"{path}: {what}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.data.vectors import Vectors
+    from regard.data.text.vectors import Vectors
 
 Place = Annotated[
     Path,
@@ -45,7 +45,7 @@ def show(
 
 def vectors_at(place: Path, words: list[str]) -> "Vectors":
     """The vectors of a run or of a file; a run of n-grams has one for any of these words too."""
-    from regard.data.vectors import read_vectors
+    from regard.data.text.vectors import read_vectors
 
     return run_vectors(place, words) if place.is_dir() else read_vectors(place)
 
@@ -53,7 +53,7 @@ def vectors_at(place: Path, words: list[str]) -> "Vectors":
 def run_vectors(folder: Path, words: list[str]) -> "Vectors":
     """The vectors of a run."""
     from regard.core.errors import UserError
-    from regard.run import load
+    from regard.runs.run import load
     from regard.tasks.word_vectors import WordVectors
 
     run = load(folder)

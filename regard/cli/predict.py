@@ -11,7 +11,7 @@ import typer
 from regard.cli.options import Device, Run, Weights
 
 if TYPE_CHECKING:
-    from regard.run import Predicts
+    from regard.runs.run import Predicts
 
 
 def predict(
@@ -37,12 +37,12 @@ def predict(
     without words.
     """
     from regard.core.errors import positive
-    from regard.run import load
+    from regard.runs.run import load
 
     opened = load(run, device, weights=weights)
     positive("chunk", chunk)
     number = 0
-    for some in chunks(opened.predicts, files or [], chunk):
+    for some in _chunks(opened.predicts, files or [], chunk):
         for answer in opened.predicts.answers(opened.model, some):
             number += 1
             if as_json:
@@ -52,9 +52,9 @@ def predict(
         sys.stdout.flush()
 
 
-def chunks(task: "Predicts", files: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
+def _chunks(task: "Predicts", files: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
     """The texts of all files, or of stdin, so many at a time."""
-    from regard.data.text import STDIN, lines_if_any
+    from regard.data.text.files import STDIN, lines_if_any
 
     texts: Iterator[tuple[str, ...]]
     if files:

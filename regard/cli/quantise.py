@@ -23,8 +23,8 @@ def quantise(
     Nothing is written: say `--weights int8` to generate, translate, predict, serve or eval.
     """
     from regard.core.errors import choose
-    from regard.quantise import WEIGHTS
-    from regard.run import load
+    from regard.layers.quantise import WEIGHTS
+    from regard.runs.run import load
 
     rounded = weights or [name for name, kind in WEIGHTS.items() if kind is not None]
     for each in rounded:

@@ -8,7 +8,7 @@ import typer
 from regard.cli.options import Data, Device
 
 if TYPE_CHECKING:
-    from regard.run import Run
+    from regard.runs.run import Run
     from regard.tasks.confusion import Confusion
 
 
@@ -39,7 +39,7 @@ def report(
 ) -> None:
     """Precision, recall and F1 of each class or kind of chunk; of translators, scores by length."""
     from regard.core.errors import UserError, choose
-    from regard.run import load
+    from regard.runs.run import load
     from regard.tasks.classify import Classification
     from regard.tasks.tag import Tagging
     from regard.tasks.translate import Translation
@@ -49,22 +49,22 @@ def report(
     splits = {str(each): each for each in first.task.splits}
     chosen = choose("split", split or list(splits)[-1], splits)
     if all(isinstance(each.task, Translation) for each in opened):
-        by_length(opened, chosen, score, bands, output)
+        _by_length(opened, chosen, score, bands, output)
     elif len(opened) > 1:
         raise UserError("only translators are compared; give one run at a time")
     elif isinstance(first.task, Tagging):
         chunks, words = first.task.report(first.model, chosen)
         typer.echo(chunks.table())
-        drawn(words, output, f"words of {chosen}")
+        _drawn(words, output, f"words of {chosen}")
     elif isinstance(first.task, Classification):
         counted = first.task.confusion(first.model, chosen)
         typer.echo(counted.table())
-        drawn(counted, output, f"texts of {chosen}")
+        _drawn(counted, output, f"texts of {chosen}")
     else:
         raise UserError(f"{runs[0]}: a run of {first.recipe.task} has no classes")
 
 
-def drawn(counted: "Confusion", output: Path | None, what: str) -> None:
+def _drawn(counted: "Confusion", output: Path | None, what: str) -> None:
     """Which class was taken for which, if a picture was asked for."""
     if output is not None:
         from regard.look import confusion
@@ -73,12 +73,14 @@ def drawn(counted: "Confusion", output: Path | None, what: str) -> None:
         typer.echo(f"{output}: {counted.texts} {what}")
 
 
-def by_length(opened: "list[Run]", split: str, score: str, bands: str, output: Path | None) -> None:
+def _by_length(
+    opened: "list[Run]", split: str, score: str, bands: str, output: Path | None
+) -> None:
     """The score of each run for sources of like length (Bahdanau et al. 2015, figure 2)."""
     from regard.core.errors import UserError, choose
     from regard.look import bars_by_length
-    from regard.tasks.compare import METRICS
     from regard.tasks.translate import Translation
+    from regard.tasks.translation_metrics import METRICS
 
     try:
         ends = [int(each) for each in bands.split(",")]

@@ -9,8 +9,8 @@ from regard.cli.options import Changes, Data, Device
 from regard.cli.train import finish
 
 if TYPE_CHECKING:
-    from regard.recipe import Figure, Recipe
-    from regard.run import Run
+    from regard.runs.recipe import Figure, Recipe
+    from regard.runs.run import Run
 
 
 def reproduce(
@@ -23,8 +23,8 @@ def reproduce(
 ) -> None:
     """Train (or go on training) and compare. Exit code 1 if the figure was missed."""
     from regard.core.errors import UserError
-    from regard.recipe import read
-    from regard.run import create, data_folder, open_run
+    from regard.runs.recipe import read
+    from regard.runs.run import create, data_folder, open_run
 
     chosen = read(recipe, changes or [])
     if chosen.figure is None:
@@ -32,13 +32,13 @@ def reproduce(
     folder = runs / (name or Path(recipe).stem)
     started = (folder / "recipe.toml").exists()
     if started:
-        refuse_another(chosen, folder)
+        _refuse_another(chosen, folder)
     if not (folder / "metrics.json").exists():
         place = data_folder(data)
         run = open_run(folder, data, device) if started else create(chosen, folder, place, device)
         check(chosen.figure, run)
         finish(run)
-    figure, value = chosen.figure, measured(chosen.figure, folder)
+    figure, value = chosen.figure, _measured(chosen.figure, folder)
     reached = figure.reached(value)
     typer.echo(
         f"{recipe}: {figure.split} {figure.metric} {value:.4f}; to reach {figure.reach}; "
@@ -48,11 +48,11 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def refuse_another(recipe: "Recipe", folder: Path) -> None:
+def _refuse_another(recipe: "Recipe", folder: Path) -> None:
     """A run of another recipe says nothing of this one."""
     from regard.core.errors import UserError
-    from regard.recipe import differences, parsed
-    from regard.run import read_text
+    from regard.runs.recipe import differences, parsed
+    from regard.runs.run import read_text
 
     path = folder / "recipe.toml"
     if differ := differences(recipe, parsed(read_text(path), str(path))):
@@ -78,10 +78,10 @@ def check(figure: "Figure", run: "Run") -> None:
     choose("metric of figure", figure.metric, figures)
 
 
-def measured(figure: "Figure", folder: Path) -> float:
+def _measured(figure: "Figure", folder: Path) -> float:
     """The figure as a run has measured it."""
     from regard.core.errors import UserError, choose
-    from regard.run import read_json
+    from regard.runs.run import read_json
 
     path = folder / "metrics.json"
     figures = read_json(path).get(figure.split)

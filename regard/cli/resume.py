@@ -7,8 +7,8 @@ from regard.cli.train import finish
 def resume(run: Run, data: Data = None, device: Device = "auto") -> None:
     """Go on from the last checkpoint, to the same bits as if it had never stopped."""
     from regard.core.device import device_of_rank
-    from regard.run import open_run
-    from regard.train.distributed import joined
+    from regard.runs.run import open_run
+    from regard.train.parallel.world import joined
 
     with joined(device_of_rank(device)):
         finish(open_run(run, data, device))

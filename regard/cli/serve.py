@@ -7,7 +7,7 @@ import typer
 
 from regard.cli.options import Device, Weights
 
-MISSING = "serving needs FastAPI and uvicorn: pip install 'regard[serve]'"
+_MISSING = "serving needs FastAPI and uvicorn: pip install 'regard[serve]'"
 
 
 def serve(
@@ -36,10 +36,10 @@ def serve(
         from regard.serve.server import server
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in ("fastapi", "uvicorn", "h11", "starlette"):
-            raise UserError(MISSING) from None
+            raise UserError(_MISSING) from None
         raise
-    from regard.run import load, open_run
-    from regard.said import served
+    from regard.inference.predict import served
+    from regard.runs.run import load, open_run
 
     opened = []
     for folder in runs:

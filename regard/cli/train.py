@@ -8,7 +8,7 @@ import typer
 from regard.cli.options import Changes, Data, Device
 
 if TYPE_CHECKING:
-    from regard.run import Run
+    from regard.runs.run import Run
 
 
 def train(
@@ -23,9 +23,9 @@ def train(
 ) -> None:
     """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
     from regard.core.device import device_of_rank
-    from regard.recipe import read
-    from regard.run import create, data_folder
-    from regard.train.distributed import joined
+    from regard.runs.recipe import read
+    from regard.runs.run import create, data_folder
+    from regard.train.parallel.world import joined
 
     chosen = read(recipe, changes or [])
     folder = runs / (name or Path(recipe).stem)
@@ -38,7 +38,7 @@ def train(
 
 def finish(run: "Run") -> None:
     """Train to the end, and say what came of it."""
-    from regard.train.distributed import joined
+    from regard.train.parallel.world import joined
 
     result = run.train()
     with joined(next(run.model.parameters()).device) as world:

@@ -11,7 +11,7 @@ from regard.cli.options import Device, Heads, Run, Site, Weights, Workers
 
 if TYPE_CHECKING:
     from regard.decode.beam import Beam
-    from regard.translator import Line
+    from regard.inference.translate import Line
 
 
 def translate(
@@ -52,10 +52,10 @@ def translate(
     from dataclasses import replace
 
     from regard.core.errors import UserError
-    from regard.run import load
+    from regard.inference.translate import Looking
+    from regard.inference.workers import translate as translations
+    from regard.runs.run import load
     from regard.tasks.translate import Translation
-    from regard.translator import Looking
-    from regard.workers import translate as translations
 
     opened = load(run, device, weights=weights)
     task = opened.task
@@ -79,7 +79,7 @@ def translate(
     lines = (line.rstrip("\n") for line in sys.stdin)
     every = translations(
         opened,
-        map(parted, lines) if prefixes else lines,
+        map(_parted, lines) if prefixes else lines,
         beam=chosen,
         looking=looking,
         chunk=chunk,
@@ -87,18 +87,18 @@ def translate(
         workers=workers,
     )
     for number, line in enumerate(every):
-        for row in written(number, line, chosen, scores, as_json):
+        for row in _written(number, line, chosen, scores, as_json):
             typer.echo(row)
         sys.stdout.flush()
 
 
-def parted(line: str) -> tuple[str, str]:
+def _parted(line: str) -> tuple[str, str]:
     """A source and how its translation is to begin; nothing if there is no tab."""
     source, _, begins = line.partition("\t")
     return source, begins
 
 
-def written(number: int, line: "Line", beam: "Beam", scores: bool, as_json: bool) -> Iterator[str]:
+def _written(number: int, line: "Line", beam: "Beam", scores: bool, as_json: bool) -> Iterator[str]:
     """The rows of one line: one for each translation, or an empty one for an empty line."""
     if not line.outputs:
         row: dict[str, object] = {"line": number, "text": ""}

@@ -14,7 +14,7 @@ def vectors(
     out: Annotated[Path, typer.Argument(help="The file: .bin is word2vec's binary, else text.")],
 ) -> None:
     """Write the vectors of a run as word2vec does: gensim and others read them."""
-    from regard.data.vectors import write_vectors
+    from regard.data.text.vectors import write_vectors
 
     found = run_vectors(run, [])
     write_vectors(out, found)

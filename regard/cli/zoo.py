@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
+    from regard.runs.recipe import Recipe
 
 
 def zoo(
@@ -19,21 +19,21 @@ def zoo(
     from rich.table import Table
 
     from regard.models import MODELS
-    from regard.recipe import parsed, shipped
+    from regard.runs.recipe import parsed, shipped
 
     recipes = {name: parsed(text, name) for name, text in shipped().items()}
     unused = [kind for kind in MODELS if kind not in {each.kind for each in recipes.values()}]
     if as_json:
         for name, recipe in recipes.items():
-            typer.echo(json.dumps({"recipe": name, **described(recipe)}))
+            typer.echo(json.dumps({"recipe": name, **_described(recipe)}))
         for kind in unused:
-            typer.echo(json.dumps({"recipe": None, "model": kind, "paper": headline(kind)}))
+            typer.echo(json.dumps({"recipe": None, "model": kind, "paper": _headline(kind)}))
         return
     rows = [
-        (recipe.kind, headline(recipe.kind), name, promised(recipe), *size(recipe))
+        (recipe.kind, _headline(recipe.kind), name, _promised(recipe), *_size(recipe))
         for name, recipe in recipes.items()
     ]
-    rows += [(kind, headline(kind), "", "", "", "") for kind in unused]
+    rows += [(kind, _headline(kind), "", "", "", "") for kind in unused]
     rows.sort(key=lambda row: (list(MODELS).index(row[0]), row[2]))
     heads = ("model", "after", "recipe", "to reach", "parameters", "minutes")
     if markdown:
@@ -46,7 +46,7 @@ def zoo(
     Console().print(shown)
 
 
-def headline(kind: str) -> str:
+def _headline(kind: str) -> str:
     """The first line of a model's file."""
     from regard.models import MODELS
 
@@ -54,19 +54,19 @@ def headline(kind: str) -> str:
     return text.strip().split("\n")[0].rstrip(".")
 
 
-def described(recipe: "Recipe") -> dict[str, object]:
+def _described(recipe: "Recipe") -> dict[str, object]:
     """A recipe as an object."""
     figure = recipe.figure.model_dump() if recipe.figure else None
     return {"model": recipe.kind, **recipe.about.model_dump(), "figure": figure}
 
 
-def promised(recipe: "Recipe") -> str:
+def _promised(recipe: "Recipe") -> str:
     """What a recipe promises to reach."""
     figure = recipe.figure
     return f"{figure.split} {figure.metric} {figure.reach:g}" if figure else ""
 
 
-def size(recipe: "Recipe") -> tuple[str, str]:
+def _size(recipe: "Recipe") -> tuple[str, str]:
     """How large it is, and how long it takes."""
     about = recipe.about
     count = "" if about.parameters is None else f"{about.parameters:,}"

@@ -20,7 +20,7 @@ from regard.core.errors import UserError
 PART = ".part"
 """How the name of a file ends while it is being written."""
 
-STALE_SECONDS = 24 * 3600
+_STALE_SECONDS = 24 * 3600
 """A part that nothing has been added to for so long was left by a process that was killed."""
 
 
@@ -70,7 +70,7 @@ def settle(folder: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Remove parts that killed processes have left in a folder."""
-    oldest = time.time() - STALE_SECONDS
+    oldest = time.time() - _STALE_SECONDS
     for part in folder.glob(f"*{PART}"):
         try:
             if part.stat().st_mtime < oldest:

@@ -41,10 +41,10 @@ def parse(config: type[Kind], given: Mapping[str, object], *, at: str = "") -> K
     try:
         return config.model_validate_json(json.dumps(given, default=str))
     except ValidationError as error:
-        raise explained(config, error, at=at) from None
+        raise _explained(config, error, at=at) from None
 
 
-def explained(config: type[BaseModel], error: ValidationError, *, at: str = "") -> UserError:
+def _explained(config: type[BaseModel], error: ValidationError, *, at: str = "") -> UserError:
     """What pydantic found wrong, in our words: one line for each thing."""
     return UserError("\n".join(_line(config, each, at) for each in error.errors()))
 

@@ -6,13 +6,13 @@ prints or reaches the network. A text is never held whole in memory; pairs are, 
 
 from regard.data.batch import IGNORE, ContinuousBatches, Shard, StridedBatches, WindowBatches
 from regard.data.bucket import NOBODY, BucketBatches, next_tokens, padded
-from regard.data.corpus import WHOLE, Corpus, Part, held_out, prepare
-from regard.data.parallel import EncodedPairs, Kept, Numbering, Pair, ParallelText, encoded
-from regard.data.pipeline import BOS, EOS, PAD, SPECIALS, UNK
-from regard.data.source import FORMS, Source, source_at
-from regard.data.synthetic import GENERATORS
-from regard.data.text import LONGEST, Record, jsonl, lines, tsv
-from regard.data.tokenise import TOKENISERS, Tokeniser, load, train
+from regard.data.text.corpus import WHOLE, Corpus, Part, held_out, prepare
+from regard.data.text.files import LONGEST, Record, jsonl, lines, tsv
+from regard.data.text.parallel import EncodedPairs, Kept, Numbering, Pair, ParallelText, encoded
+from regard.data.text.pipeline import BOS, EOS, PAD, SPECIALS, UNK
+from regard.data.text.source import FORMS, Source, source_at
+from regard.data.text.synthetic import GENERATORS
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, load, train
 
 __all__ = [
     "BOS",

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.core.errors import UserError, divides, positive
 from regard.core.protocols import Batch
 
-SAMPLED = 32
+_SAMPLED = 32
 """About how many batches are looked at to know data again."""
 
 IGNORE = -100
@@ -94,7 +94,7 @@ class WholeBatches(ABC):
 
     def sampled(self) -> list[Tensor]:
         """The tensors of some batches, in the order of their names."""
-        some = range(0, len(self), max(1, len(self) // SAMPLED))
+        some = range(0, len(self), max(1, len(self) // _SAMPLED))
         batches = (sorted(self.batch(0, index).items()) for index in some)
         return [each for batch in batches for _, each in batch]
 

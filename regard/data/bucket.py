@@ -17,7 +17,7 @@ from regard.core.errors import UserError, divides, positive
 from regard.core.protocols import Batch
 from regard.data.batch import IGNORE, Shard, WholeBatches, digest_of, shuffled, within
 
-NARROWEST = 8
+_NARROWEST = 8
 """Shorter sentences than this share the first bucket."""
 
 NOBODY = -1
@@ -63,7 +63,7 @@ def bucket_widths(longest: int) -> list[int]:
     >>> bucket_widths(14)
     [8, 9, 10, 11, 12, 13, 14]
     """
-    widths = [NARROWEST]
+    widths = [_NARROWEST]
     while widths[-1] < longest:
         widths.append(max(widths[-1] + 1, int(widths[-1] * 1.1)))
     return [*widths[:-1], longest]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from regard.core.atomic import replacing
 from regard.core.errors import UserError
-from regard.data.text import opened
+from regard.data.text.files import opened
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 SETTLED_NS = 2_000_000_000
 """A file that changed later than so many nanoseconds ago may change again without its time stamp
@@ -68,7 +68,7 @@ def _note(note: Path, held: dict[str, object]) -> None:
         with replacing(note) as file:
             file.write(json.dumps(held).encode())
     except UserError as problem:
-        log.info("%s", problem)
+        _log.info("%s", problem)
 
 
 def _stamp_of_readable(path: Path) -> dict[str, int]:

@@ -11,8 +11,8 @@ from regard.decode.beam import Beam
 from regard.decode.continuous import Continuous, Writer
 from regard.decode.generate import Written, collected, generate, streams
 from regard.decode.greedy import Greedy
+from regard.decode.greedy_search import Likeliest
 from regard.decode.hypothesis import Found, Hypothesis
-from regard.decode.likeliest import Likeliest
 from regard.decode.penalty import LENGTH_PENALTIES
 from regard.decode.policy import Chooser, Policy, Row
 from regard.decode.rules import RULES, Rule
@@ -20,7 +20,7 @@ from regard.decode.sample import Sampling
 from regard.decode.search import Search
 from regard.decode.sentences import completed, decode, in_chunks, search
 from regard.decode.stream import Alternatives, Reason, Request, Step, Stream
-from regard.decode.text import Decoder, Piece, Pieces, stream_text
+from regard.decode.text_stream import Decoder, Piece, Pieces, stream_text
 
 __all__ = [
     "LENGTH_PENALTIES",

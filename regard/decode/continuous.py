@@ -38,7 +38,7 @@ from regard.decode.greedy import Greedy
 from regard.decode.policy import Policy, Row
 from regard.decode.sample import Draws, Sampling, drawn
 from regard.decode.stream import Alternatives, Reason, Request, fitting
-from regard.decode.text import Decoder, Piece, Pieces
+from regard.decode.text_stream import Decoder, Piece, Pieces
 
 
 class Writer:

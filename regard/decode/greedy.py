@@ -14,7 +14,7 @@ from torch import Tensor, from_numpy
 
 from regard.decode.policy import Row
 from regard.decode.rules import Bound, Number, bound, check
-from regard.decode.top import best
+from regard.decode.top_k import best
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,7 @@ class Limits:
             rows = np.repeat(self._fewest > count, width).nonzero()[0]
             found.append((rows, np.full(len(rows), self._beam.eos)))
         if written is not None:
-            rows, tokens = repeats(written, self._beam.no_repeat)
+            rows, tokens = _repeats(written, self._beam.no_repeat)
             free = np.repeat(self._forced <= count, width)[rows]
             found.append((rows[free], tokens[free]))
         if not found:
@@ -163,10 +163,10 @@ def stranded(what: str, count: int) -> UserError:
     )
 
 
-def repeats(written: Ints, size: int) -> tuple[Ints, Ints]:
+def _repeats(written: Ints, size: int) -> tuple[Ints, Ints]:
     """Rows, and the tokens that would end in them a sequence of that size for the second time.
 
-    >>> repeats(np.array([[1, 2, 3, 1, 2], [4, 4, 4, 5, 6]]), 3)
+    >>> _repeats(np.array([[1, 2, 3, 1, 2], [4, 4, 4, 5, 6]]), 3)
     (array([0]), array([3]))
     """
     begun = max(0, written.shape[1] - size + 1)  # sequences of that size so far

@@ -3,7 +3,7 @@
 The score is log P(Y|X) / lp(Y) + cp(X;Y). Without the first, short hypotheses win, as every token
 costs; without the second, those that leave out part of the source.
 
->>> [round(gnmt(length, 1.0), 3) for length in (1, 7, 13)]
+>>> [round(_gnmt(length, 1.0), 3) for length in (1, 7, 13)]
 [1.0, 2.0, 3.0]
 >>> average(8, 0.5) == 8**0.5
 True
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.decode.rules import Number
 
-Penalty = Callable[[int, Number], float]
+_Penalty = Callable[[int, Number], float]
 """A length, with the token that ends it, and an alpha, to what log P is divided by.
 
 At least one way of ending the search relies on it: it never falls as the length grows.
@@ -29,7 +29,7 @@ def none(length: int, alpha: Number) -> float:
     return 1.0
 
 
-def gnmt(length: int, alpha: Number) -> float:
+def _gnmt(length: int, alpha: Number) -> float:
     """((5 + |Y|) / (5 + 1))^α, equation 14."""
     return float(((5 + length) / 6) ** alpha)
 
@@ -39,7 +39,7 @@ def average(length: int, alpha: Number) -> float:
     return float(length**alpha)
 
 
-LENGTH_PENALTIES: dict[str, Penalty] = {"none": none, "gnmt": gnmt, "average": average}
+LENGTH_PENALTIES: dict[str, _Penalty] = {"none": none, "gnmt": _gnmt, "average": average}
 """Every length penalty by its name."""
 
 

@@ -42,7 +42,7 @@ def repetition_penalty(
     return logits.scatter(1, past, torch.where(found < 0, found * penalty, found / penalty))
 
 
-def temperature(
+def _temperature(
     logits: Float[Tensor, "B V"], degree: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
     """e / τ: below one, likely tokens become more likely; above one, less.
@@ -63,7 +63,7 @@ def top_k(
     return _cut(logits, best[:, -1:])
 
 
-def top_p(
+def _top_p(
     logits: Float[Tensor, "B V"], share: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
     """The fewest likeliest tokens that have this share of all chances (Holtzman et al. 2020).
@@ -131,9 +131,9 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "repetition_penalty": Rule(repetition_penalty, 1.0, above_zero),
-    "temperature": Rule(temperature, 1.0, _warm),
+    "temperature": Rule(_temperature, 1.0, _warm),
     "top_k": Rule(top_k, 0, _count),
-    "top_p": Rule(top_p, 1.0, _share),
+    "top_p": Rule(_top_p, 1.0, _share),
     "min_p": Rule(min_p, 0.0, _part),
 }
 """Every rule by its name, in the order in which they are applied."""

@@ -32,16 +32,16 @@ from torch import Tensor, from_numpy
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, State, Stepper
 from regard.decode.beam import Beam
-from regard.decode.ended import End, Ended
+from regard.decode.finished import End, Ended
 from regard.decode.hypothesis import Found, Hypothesis, Trail
 from regard.decode.limits import Bools, Ints, Limits, forbid, room, source_lengths, stranded
 from regard.decode.penalty import coverage
 from regard.decode.stream import diverged
-from regard.decode.top import log_total, top
+from regard.decode.top_k import log_total, top
 
-Floats = NDArray[np.float32]
+_Floats = NDArray[np.float32]
 
-NEVER = -np.inf
+_NEVER = -np.inf
 """The score of what cannot be."""
 
 
@@ -72,7 +72,7 @@ class Search(Generic[State]):
         self._count = 0
         self._width = 1  # rows per sentence; from the second step on, the beam's
         self._place = self._first_row = np.arange(sentences)[:, None]  # [N,1]
-        self._scores: Floats = np.zeros((sentences, 1), np.float32)  # [N,W]; -inf is a dead beam
+        self._scores: _Floats = np.zeros((sentences, 1), np.float32)  # [N,W]; -inf is a dead beam
         self._base = self._scores  # [N,W]: with a logit added, the score of the next step
         self._longest = np.array([[beam.penalty(most + 1)] for most in self._limits.most.tolist()])
         self._ended = Ended(sentences, beam.groups, -(-beam.n_best // beam.groups))
@@ -120,7 +120,7 @@ class Search(Generic[State]):
             forbid(logits, banned)
         return logits.view(len(self._numbers), self._width, logits.shape[1])
 
-    def _extended(self, logits: Tensor) -> tuple[Floats, Ints, Ints]:
+    def _extended(self, logits: Tensor) -> tuple[_Floats, Ints, Ints]:
         """The beams that go on: their scores, the rows they come from and their new tokens."""
         group, base = self._beam.group, self._tensor(self._base)
         if self._beam.groups == 1:
@@ -133,7 +133,7 @@ class Search(Generic[State]):
             _, beams, tokens = top(ranks, base[:, mine], 2 * group)
             values = self._values(logits, self._place, beams + mine.start, tokens)
             parts.append(self._sorted_out(number, logits, values, beams, tokens))
-            alive = self._tensor(parts[-1][0]) > NEVER
+            alive = self._tensor(parts[-1][0]) > _NEVER
             taken.scatter_add_(1, self._tensor(parts[-1][2]), alive.to(taken.dtype))
         first, second, third = zip(*parts, strict=True)
         return np.concatenate(first, 1), np.concatenate(second, 1), np.concatenate(third, 1)
@@ -143,15 +143,15 @@ class Search(Generic[State]):
         group = self._beam.group
         return slice(0, 1) if self._width == 1 else slice(number * group, number * group + group)
 
-    def _values(self, logits: Tensor, places: Ints, beams: Ints, tokens: Ints) -> Floats:
+    def _values(self, logits: Tensor, places: Ints, beams: Ints, tokens: Ints) -> _Floats:
         """Log-probabilities of hypotheses with these tokens added; the three are broadcast."""
         index = [self._tensor(each) for each in (places, beams, tokens)]
-        added: Floats = logits[index[0], index[1], index[2]].cpu().numpy()
+        added: _Floats = logits[index[0], index[1], index[2]].cpu().numpy()
         return added + self._base[places, beams]
 
     def _sorted_out(
-        self, number: int, logits: Tensor, values: Floats, beams: Ints, tokens: Ints
-    ) -> tuple[Floats, Ints, Ints]:
+        self, number: int, logits: Tensor, values: _Floats, beams: Ints, tokens: Ints
+    ) -> tuple[_Floats, Ints, Ints]:
         """Of a group's candidates `[N,C]`, those that end are noted and the best others go on."""
         group, mine = self._beam.group, self._beams_of(number)
         if np.count_nonzero(np.isnan(values)):
@@ -169,27 +169,29 @@ class Search(Generic[State]):
         self._note(number, values[:, :group], rows, ends)
         # Candidates are twice the beams, and of each beam one at most ends: enough go on.
         others = self._place, ends.argsort(1, kind="stable")[:, :group]
-        return np.where(ends, NEVER, values)[others], rows[others], tokens[others]
+        return np.where(ends, _NEVER, values)[others], rows[others], tokens[others]
 
-    def _obey(self, mine: slice, logits: Tensor, values: Floats, beams: Ints, tokens: Ints) -> None:
+    def _obey(
+        self, mine: slice, logits: Tensor, values: _Floats, beams: Ints, tokens: Ints
+    ) -> None:
         """Where there is no choice, put what has to come in place of the candidates."""
         forced, full = self._limits.forced(self._count), self._limits.full(self._count)
         if forced is not None:
             places, given = forced
             first = np.full_like(places, mine.start)
-            values[places], tokens[places], beams[places] = NEVER, given[:, None], 0
+            values[places], tokens[places], beams[places] = _NEVER, given[:, None], 0
             values[places, 0] = self._values(logits, places, first, given)
         if full is not None:
             each = np.arange(mine.stop - mine.start)
             ends = np.full((1, 1), self._beam.eos)
-            values[full], tokens[full] = NEVER, self._beam.eos
+            values[full], tokens[full] = _NEVER, self._beam.eos
             beams[full, : len(each)] = each
             at = full[:, None]
             values[full, : len(each)] = self._values(logits, at, each[None] + mine.start, ends)
 
-    def _note(self, number: int, values: Floats, rows: Ints, ends: Bools) -> None:
+    def _note(self, number: int, values: _Floats, rows: Ints, ends: Bools) -> None:
         """Candidates that end, if they are so good that they would have gone on otherwise."""
-        places, ranks = (ends[:, : values.shape[1]] & (values > NEVER)).nonzero()
+        places, ranks = (ends[:, : values.shape[1]] & (values > _NEVER)).nonzero()
         if not len(places):
             return
         by, which = self._beam.penalty(self._count + 1), rows[places, ranks]
@@ -208,14 +210,14 @@ class Search(Generic[State]):
         found = coverage(seen, self._tensor(there), self._beam.coverage)  # [N]
         return found.cpu().double().numpy()  # in this order: MPS has no float64
 
-    def _go_on(self, scores: Floats, rows: Ints, tokens: Ints) -> list[Found]:
+    def _go_on(self, scores: _Floats, rows: Ints, tokens: Ints) -> list[Found]:
         """Prepare the next step, without the sentences that are done."""
         found: list[Found] = []
         done = self._done(scores)  # [N,G]
         if done is not None:
             left: Bools = np.all(done, axis=1)
             found = [self._found(place) for place in left.nonzero()[0].tolist()]
-            scores = np.where(np.repeat(done, self._beam.group, 1), NEVER, scores)
+            scores = np.where(np.repeat(done, self._beam.group, 1), _NEVER, scores)
             if found:
                 scores, rows, tokens = self._part(~left, scores, rows, tokens)
         self._count += 1
@@ -224,9 +226,9 @@ class Search(Generic[State]):
             self._move(rows.ravel(), tokens.ravel())
         return found
 
-    def _done(self, scores: Floats) -> Bools | None:
+    def _done(self, scores: _Floats) -> Bools | None:
         """Which groups cannot find anything better any more; None if all can."""
-        if not self._ended.any and not np.count_nonzero(scores[:, 0] == NEVER):
+        if not self._ended.any and not np.count_nonzero(scores[:, 0] == _NEVER):
             return None
         groups = (len(scores), self._beam.groups, self._beam.group)
         # The most that a beam can reach: all further tokens certain, the penalty the mildest.
@@ -236,8 +238,8 @@ class Search(Generic[State]):
         return done if np.count_nonzero(done) else None
 
     def _part(
-        self, kept: Bools, scores: Floats, rows: Ints, tokens: Ints
-    ) -> tuple[Floats, Ints, Ints]:
+        self, kept: Bools, scores: _Floats, rows: Ints, tokens: Ints
+    ) -> tuple[_Floats, Ints, Ints]:
         """Go on with these sentences alone."""
         self._limits.keep(kept)
         self._ended.keep(kept)
@@ -263,7 +265,7 @@ class Search(Generic[State]):
             self._written = np.concatenate((self._written[origins], said[:, None]), 1)
         self._tokens = self._tensor(said)
 
-    def _tensor(self, array: Floats | Ints | Bools) -> Tensor:
+    def _tensor(self, array: _Floats | Ints | Bools) -> Tensor:
         """Where the model is; on a processor nothing is copied, and nothing asked for."""
         found = from_numpy(array)
         return found if self._device is None else found.to(self._device)

@@ -22,11 +22,11 @@ from torch import Tensor
 from regard.core.errors import positive
 from regard.core.protocols import Batch, State, Stepper
 from regard.decode.beam import Beam
+from regard.decode.greedy_search import Likeliest
 from regard.decode.hypothesis import Found, Hypothesis
-from regard.decode.likeliest import Likeliest
 from regard.decode.search import Search
 
-Prefixes = Sequence[Sequence[int]]
+_Prefixes = Sequence[Sequence[int]]
 """For every sentence the tokens that its target is to begin with, maybe none."""
 
 Item = TypeVar("Item")
@@ -37,7 +37,7 @@ def search(
     source: Batch,
     beam: Beam,
     *,
-    prefixes: Prefixes | None = None,
+    prefixes: _Prefixes | None = None,
     weights: Callable[[State], Tensor] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each sentence of one batch its best hypotheses; their `rows` are those of this batch."""
@@ -52,7 +52,7 @@ def decode(
     beam: Beam,
     *,
     at_once: int = 128,
-    prefixes: Prefixes | None = None,
+    prefixes: _Prefixes | None = None,
     weights: Callable[[State], Tensor] | None = None,
 ) -> list[list[Hypothesis]]:
     """For each sentence its best hypotheses, in the order of the sentences; see `completed`."""
@@ -70,7 +70,7 @@ def completed(
     beam: Beam,
     *,
     at_once: int = 128,
-    prefixes: Prefixes | None = None,
+    prefixes: _Prefixes | None = None,
     weights: Callable[[State], Tensor] | None = None,
     first: int = 0,
 ) -> Iterator[Found]:
@@ -133,7 +133,7 @@ def _found(
     stepper: Stepper[State],
     source: Batch,
     beam: Beam,
-    prefixes: Prefixes | None,
+    prefixes: _Prefixes | None,
     weights: Callable[[State], Tensor] | None,
     numbers: Sequence[int] | None,
 ) -> Iterator[Found]:

@@ -37,14 +37,14 @@ Reason = Literal["stop", "length"]
 Alternatives = list[tuple[int, float]]
 """The likeliest tokens of a step with their log-probabilities, the likeliest first."""
 
-GREEDY = Greedy()
+_GREEDY = Greedy()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """What to write, how long and how."""
 
-    policy: Policy = GREEDY
+    policy: Policy = _GREEDY
     """How each token is chosen: Greedy() or Sampling()."""
     max_tokens: int | None = None
     """The most tokens to write after the prompt; None is as many as the model's context holds."""

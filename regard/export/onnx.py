@@ -18,18 +18,18 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.layers.tags import Tags
 from regard.layers.text_encoder import TextEncoder
-from regard.models.bert import Said
-from regard.models.bert_reader import Spans
-from regard.models.gpt import GPT
+from regard.models.language.gpt import GPT
+from regard.models.text.bert import Said
+from regard.models.text.bert_reader import Spans
+from regard.outputs.tags import Tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MISSING = "ONNX needs onnx, onnxscript and onnxruntime: pip install 'regard[export]'"
+_MISSING = "ONNX needs onnx, onnxscript and onnxruntime: pip install 'regard[export]'"
 
-TOLERANCE = 1e-3
+_TOLERANCE = 1e-3
 """The most by which any number may differ; more is a graph that computes something else."""
 
 
@@ -95,14 +95,14 @@ def export(model: nn.Module, path: Path) -> float:
         import onnxruntime
         import onnxscript  # noqa: F401 torch needs it, and says so less clearly
     except ModuleNotFoundError:
-        raise UserError(MISSING) from None
-    adapted, example = adapted_to(model.eval())
-    context = limit_of(model)
+        raise UserError(_MISSING) from None
+    adapted, example = _adapted_to(model.eval())
+    context = _limit_of(model)
     batch, length = torch.export.Dim("batch"), torch.export.Dim("length", min=2, max=context)
     free = {
         name: {0: batch, 1: length} if t.dim() == 2 else {0: batch} for name, t in example.items()
     }
-    with quiet(), torch.no_grad():
+    with _quiet(), torch.no_grad():
         names = list(adapted.said_by(**example)) if isinstance(adapted, Encodes) else ["logits"]
         made = torch.onnx.export(
             adapted,
@@ -116,37 +116,37 @@ def export(model: nn.Module, path: Path) -> float:
     assert made is not None
     made.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return max(difference(adapted, session, rows, min(long, context)) for rows, long in SIZES)
+    return max(difference(adapted, session, rows, min(long, context)) for rows, long in _SIZES)
 
 
-SIZES = ((1, 2), (2, 11), (5, 6))
+_SIZES = ((1, 2), (2, 11), (5, 6))
 """Rows and tokens that a file is tried with."""
 
 
-def adapted_to(model: nn.Module) -> tuple[nn.Module, Mapping[str, Tensor]]:
+def _adapted_to(model: nn.Module) -> tuple[nn.Module, Mapping[str, Tensor]]:
     """The model as a function of tensors, and an example of them."""
     if isinstance(model, GPT):
-        return Continues(model), inputs(("tokens",), 3, min(7, limit_of(model)))
-    encoder = encoder_of(model)
+        return Continues(model), inputs(("tokens",), 3, min(7, _limit_of(model)))
+    encoder = _encoder_of(model)
     if encoder is None:
         raise UserError(
             f"ONNX is for encoders of text and for GPT here, not for a {type(model).__name__}"
         )
     names = ("tokens", "lengths", "parts") if encoder.config.segments else ("tokens", "lengths")
-    return Encodes(model), inputs(names, 3, min(7, limit_of(model)))
+    return Encodes(model), inputs(names, 3, min(7, _limit_of(model)))
 
 
-def encoder_of(model: nn.Module) -> TextEncoder | None:
+def _encoder_of(model: nn.Module) -> TextEncoder | None:
     """The encoder that a model has."""
     found = model if isinstance(model, TextEncoder) else dict(model.named_children()).get("encoder")
     return found if isinstance(found, TextEncoder) else None
 
 
-def limit_of(model: nn.Module) -> int:
+def _limit_of(model: nn.Module) -> int:
     """The most tokens that it can read."""
     if isinstance(model, GPT):
         return model.context_limit
-    encoder = encoder_of(model)
+    encoder = _encoder_of(model)
     assert encoder is not None
     return encoder.config.context
 
@@ -179,13 +179,13 @@ def difference(adapted: nn.Module, session: object, rows: int, length: int) -> f
         if "lengths" in given and off.dim() == 3:  # what is said of padding means nothing
             off = off[torch.arange(length) < given["lengths"][:, None]]
         largest = max(largest, float(off.max()))
-    if not largest <= TOLERANCE:
+    if not largest <= _TOLERANCE:
         raise UserError(f"the ONNX file says something else than the model: off by {largest:.2g}")
     return largest
 
 
 @contextmanager
-def quiet() -> "Iterator[None]":
+def _quiet() -> "Iterator[None]":
     """Without what torch tells about its own exporter: packages that nobody asked for."""
     logger = logging.getLogger("torch.onnx")
     before, logger.level = logger.level, logging.ERROR

@@ -1,7 +1,7 @@
 """The door to other projects' checkpoints: their folders in, the same folders out.
 
 >>> import tempfile
->>> from regard.models.bert import BERT, Encoding
+>>> from regard.models.text.bert import BERT, Encoding
 >>> folder = Path(tempfile.mkdtemp())
 >>> config = BERT.Config(encoder=Encoding(width=8, heads=2, layers=1, context=9))
 >>> model = BERT(config, vocabulary=11)
@@ -34,7 +34,7 @@ from regard.hub.store import (
     read_tensors,
     write_folder,
 )
-from regard.hub.undrawn import Undrawn
+from regard.hub.uninitialised import Undrawn
 from regard.models import MODELS
 
 FAMILIES: dict[str, Family] = {

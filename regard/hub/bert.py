@@ -17,7 +17,7 @@ from regard.hub.encoders import (
 from regard.hub.family import Family, Ours, Plan
 from regard.hub.keys import Row, layer
 from regard.hub.store import MOST_LAYERS, Settings
-from regard.models.bert import Encoding
+from regard.models.text.bert import Encoding
 
 
 def rows(prefix: str) -> list[Row]:
@@ -39,7 +39,7 @@ def rows(prefix: str) -> list[Row]:
     ]
 
 
-NAMES = Names(
+_NAMES = Names(
     prefix="bert.",
     encoder=rows("bert."),
     table="bert.embeddings.word_embeddings.weight",
@@ -82,9 +82,9 @@ def heads(settings: Settings) -> Heads:
     return Heads(classifier_dropout=chosen, tagger_dropout=chosen)
 
 
-def ours(settings: Settings, name: str) -> Plan:
+def _ours(settings: Settings, name: str) -> Plan:
     """What a config of BERT means here."""
-    return plan(NAMES, settings, name, encoding(settings), heads(settings))
+    return plan(_NAMES, settings, name, encoding(settings), heads(settings))
 
 
 def shared(written: Ours) -> dict[str, object]:
@@ -107,7 +107,7 @@ def shared(written: Ours) -> dict[str, object]:
     }
 
 
-def theirs(written: Ours) -> dict[str, object]:
+def _theirs(written: Ours) -> dict[str, object]:
     """The config of a BERT."""
     return {
         "architectures": [architecture("Bert", written)],
@@ -119,5 +119,5 @@ def theirs(written: Ours) -> dict[str, object]:
 
 
 FAMILY = Family(
-    name="bert", kinds=kinds("Bert", follows=True), ours=ours, theirs=theirs, computes=computes
+    name="bert", kinds=kinds("Bert", follows=True), ours=_ours, theirs=_theirs, computes=computes
 )

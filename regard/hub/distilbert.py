@@ -17,12 +17,12 @@ from regard.hub.encoders import (
 from regard.hub.family import Family, Ours, Plan
 from regard.hub.keys import Row, layer
 from regard.hub.store import MOST_LAYERS, Settings
-from regard.models.bert import Encoding
+from regard.models.text.bert import Encoding
 
 _HERE, _BLOCK = "distilbert.embeddings.", "distilbert.transformer.layer.{}."
 _ATTENTION = _BLOCK + "attention."
 
-NAMES = Names(
+_NAMES = Names(
     prefix="distilbert.",
     encoder=[
         Row("encoder.embed.table.weight", (_HERE + "word_embeddings.weight",)),
@@ -49,7 +49,7 @@ NAMES = Names(
 )
 
 
-def ours(settings: Settings, name: str) -> Plan:
+def _ours(settings: Settings, name: str) -> Plan:
     """What a config of DistilBERT means here; sinusoids, if it had any, are in its table."""
     settings.refuse_unless("pruned_heads", {}, None)
     dropout = settings.number("dropout", 0.1)
@@ -70,10 +70,10 @@ def ours(settings: Settings, name: str) -> Plan:
         tagger_dropout=dropout,
         reader_dropout=settings.number("qa_dropout", 0.1),
     )
-    return plan(NAMES, settings, name, encoding, heads)
+    return plan(_NAMES, settings, name, encoding, heads)
 
 
-def theirs(written: Ours) -> dict[str, object]:
+def _theirs(written: Ours) -> dict[str, object]:
     """The config of a DistilBERT."""
     c = encoding_of(written.model)
     return {
@@ -99,7 +99,7 @@ def theirs(written: Ours) -> dict[str, object]:
 FAMILY = Family(
     name="distilbert",
     kinds=kinds("DistilBert", follows=False),
-    ours=ours,
-    theirs=theirs,
+    ours=_ours,
+    theirs=_theirs,
     computes=computes,
 )

@@ -8,10 +8,10 @@ from pathlib import Path
 from regard.core.errors import UserError
 from regard.hub.store import one_line
 
-SECONDS = 5.0
+_SECONDS = 5.0
 """How long the hub may take to say whether it is there."""
 
-WANTED = ("*.json", "*.safetensors", "*.bin", "*.txt", "*.spm", "*.model")
+_WANTED = ("*.json", "*.safetensors", "*.bin", "*.txt", "*.spm", "*.model")
 """Files that a checkpoint is made of here."""
 
 
@@ -27,10 +27,10 @@ def located(name: str | Path, *, download: bool = False) -> Path:
             f"{name}: there is no such folder. If it is a name on the Hugging Face hub, say "
             "--download (download=True), and it is fetched from there"
         )
-    return fetched(str(name))
+    return _fetched(str(name))
 
 
-def fetched(name: str) -> Path:
+def _fetched(name: str) -> Path:
     """A checkpoint of the hub, in the cache of its own library."""
     try:
         from huggingface_hub import HfApi, snapshot_download
@@ -39,9 +39,9 @@ def fetched(name: str) -> Path:
             f"{name}: to fetch it, install huggingface_hub: pip install huggingface_hub"
         ) from None
     try:
-        HfApi().model_info(name, timeout=SECONDS)
+        HfApi().model_info(name, timeout=_SECONDS)
     except Exception as problem:  # of a dozen kinds, by what is missing: name, right or network
-        kept = held(name)
+        kept = _held(name)
         if kept is not None:
             return kept
         raise UserError(
@@ -49,16 +49,16 @@ def fetched(name: str) -> Path:
             "give a folder that is here"
         ) from None
     try:
-        return Path(snapshot_download(name, allow_patterns=list(WANTED)))
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
     except Exception as problem:
         raise UserError(f"{name}: was not fetched whole: {one_line(problem)}") from None
 
 
-def held(name: str) -> Path | None:
+def _held(name: str) -> Path | None:
     """What an earlier download has left in the cache."""
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(WANTED), local_files_only=True))
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED), local_files_only=True))
     except (OSError, ValueError):
         return None

@@ -14,10 +14,10 @@ from regard.core.errors import UserError
 from regard.hub.family import Ours, Plan
 from regard.hub.keys import Row, Table, layer
 from regard.hub.store import Settings
-from regard.models.bert import BERT, Encoding
-from regard.models.bert_classifier import BERTClassifier
-from regard.models.bert_reader import BERTReader
-from regard.models.bert_tagger import BERTTagger
+from regard.models.text.bert import BERT, Encoding
+from regard.models.text.bert_classifier import BERTClassifier
+from regard.models.text.bert_reader import BERTReader
+from regard.models.text.bert_tagger import BERTTagger
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -33,7 +33,7 @@ ACTIVATIONS = {
 }
 """Our names of activations by theirs; the first of several is what we write."""
 
-OLD = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))
+_OLD = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))
 """How normalisations were called in the first files."""
 
 
@@ -74,9 +74,9 @@ def plan(
     names: Names, settings: Settings, architecture: str, encoding: Encoding, heads: Heads
 ) -> Plan:
     """What an architecture with these settings is here."""
-    what = suffix(architecture)
-    if what in BERTS:
-        return bert_plan(names, settings, what, encoding, heads)
+    what = _suffix(architecture)
+    if what in _BERTS:
+        return _bert_plan(names, settings, what, encoding, heads)
     sizes, labels = {"vocabulary": settings.whole("vocab_size", least=1)}, settings.labels()
     model: Config
     if what == "ForQuestionAnswering":
@@ -104,8 +104,8 @@ def plan(
         [*names.encoder, *rows],
         layers=encoding.layers,
         prefix=names.prefix,
-        ignored=COUNTED,
-        old=OLD,
+        ignored=_COUNTED,
+        old=_OLD,
     )
     return Plan(kind=kind, task=task, model=model, sizes=sizes, table=table, labels=labels)
 
@@ -122,18 +122,18 @@ def classes(settings: Settings) -> tuple[str, ...]:
     return labels
 
 
-def bert_plan(
+def _bert_plan(
     names: Names, settings: Settings, what: str, encoding: Encoding, heads: Heads
 ) -> Plan:
     """The same for those without a task of their own: guessing words, and the encoder alone."""
-    words, follows = BERTS[what]
+    words, follows = _BERTS[what]
     pooled = follows or (what == "Model" and names.pooler is not None)
     tied = settings.truth("tie_word_embeddings", True)
     rows = list(names.encoder)
     twice: dict[str, str] = {}
     if words:
         rows += names.words
-        rows += [Row("words.bias", (names.words_bias,))] if tied else untied(names)
+        rows += [Row("words.bias", (names.words_bias,))] if tied else _untied(names)
         twice = {names.words_output + ".weight": names.table} if tied else {}
         if tied and names.words_bias != names.words_output + ".bias":
             twice[names.words_output + ".bias"] = names.words_bias
@@ -159,17 +159,17 @@ def bert_plan(
             prefix=names.prefix,
             bare=what == "Model",
             tied=twice,
-            ignored=COUNTED if tied else (*COUNTED, names.words_bias),
-            old=OLD,
+            ignored=_COUNTED if tied else (*_COUNTED, names.words_bias),
+            old=_OLD,
         ),
     )
     if what != "Model" or not pooled:
         return made
     bare = replace(names, pooler=None)  # some files of encoders alone were saved without it
-    return replace(made, otherwise=bert_plan(bare, settings, what, encoding, heads))
+    return replace(made, otherwise=_bert_plan(bare, settings, what, encoding, heads))
 
 
-def untied(names: Names) -> list[Row]:
+def _untied(names: Names) -> list[Row]:
     """An output layer of its own, with the bias that counts then."""
     return [
         Row("words.output.weight", (names.words_output + ".weight",)),
@@ -177,19 +177,19 @@ def untied(names: Names) -> list[Row]:
     ]
 
 
-def suffix(architecture: str) -> str:
+def _suffix(architecture: str) -> str:
     """The part of an architecture's name that says which heads it has.
 
-    >>> suffix("RobertaForMaskedLM"), suffix("BertModel")
+    >>> _suffix("RobertaForMaskedLM"), _suffix("BertModel")
     ('ForMaskedLM', 'Model')
     """
-    return next(each for each in (*BERTS, *TASKED.values()) if architecture.endswith(each))
+    return next(each for each in (*_BERTS, *_TASKED.values()) if architecture.endswith(each))
 
 
 def kinds(name: str, *, follows: bool) -> dict[str, str]:
     """Names in MODELS by the architectures of a family; some know what sentences follow."""
-    berts = [each for each, (_, asked) in BERTS.items() if follows or not asked]
-    tasked = {f"{name}{what}": kind for kind, what in TASKED.items()}
+    berts = [each for each, (_, asked) in _BERTS.items() if follows or not asked]
+    tasked = {f"{name}{what}": kind for kind, what in _TASKED.items()}
     return {**{f"{name}{each}": "bert" for each in berts}, **tasked}
 
 
@@ -197,9 +197,9 @@ def architecture(name: str, ours: Ours) -> str:
     """The architecture of a family that has the heads of a model."""
     model = ours.model
     if not isinstance(model, BERT):
-        return f"{name}{TASKED[ours.kind]}"
+        return f"{name}{_TASKED[ours.kind]}"
     heads = (model.config.words, model.config.next_sentence)
-    return name + next(what for what, has in BERTS.items() if has == heads)
+    return name + next(what for what, has in _BERTS.items() if has == heads)
 
 
 def encoding_of(model: nn.Module) -> Encoding:
@@ -257,7 +257,7 @@ def theirs_of(activation: str) -> str:
     return next(their for their, our in ACTIVATIONS.items() if our == activation)
 
 
-BERTS: dict[str, tuple[bool, bool]] = {
+_BERTS: dict[str, tuple[bool, bool]] = {
     "ForMaskedLM": (True, False),
     "ForPreTraining": (True, True),
     "ForNextSentencePrediction": (False, True),
@@ -265,12 +265,12 @@ BERTS: dict[str, tuple[bool, bool]] = {
 }
 """Architectures without a task of their own: do they guess words, do they say what follows?"""
 
-TASKED = {
+_TASKED = {
     "bert_classifier": "ForSequenceClassification",
     "bert_tagger": "ForTokenClassification",
     "bert_reader": "ForQuestionAnswering",
 }
 """How architectures end that have one, by our name of the model."""
 
-COUNTED = ("*position_ids",)
+_COUNTED = ("*position_ids",)
 """Tables that old files hold, though anyone can count."""

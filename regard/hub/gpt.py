@@ -5,7 +5,7 @@ from regard.hub.family import Family, Ours, Plan
 from regard.hub.gpts import Names, body_of, computes, generation, read, written
 from regard.hub.store import Settings
 
-NAMES = Names(
+_NAMES = Names(
     tokens="tokens_embed",
     positions="positions_embed",
     last=None,
@@ -14,30 +14,30 @@ NAMES = Names(
     classifier="OpenAIGPTForSequenceClassification",
 )
 
-ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
+_ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
 """Our names of activations by theirs: what is called gelu here is always the approximation."""
 
 
-def ours(settings: Settings, name: str) -> Plan:
+def _ours(settings: Settings, name: str) -> Plan:
     """What a config of OpenAI GPT means here."""
-    activation = choose("afn", settings.word("afn", "gelu"), ACTIVATIONS)
-    return read(NAMES, settings, name, activation, norm="after")
+    activation = choose("afn", settings.word("afn", "gelu"), _ACTIVATIONS)
+    return read(_NAMES, settings, name, activation, norm="after")
 
 
-def theirs(said: Ours) -> dict[str, object]:
+def _theirs(said: Ours) -> dict[str, object]:
     """The config of an OpenAI GPT."""
     c = body_of(said.model).config
-    known = {our: their for their, our in reversed(ACTIVATIONS.items())}
+    known = {our: their for their, our in reversed(_ACTIVATIONS.items())}
     # Any other is found out when the config is read again: that is how a family says what it lacks.
     named = known.get(c.activation, "gelu")
-    return {"model_type": "openai-gpt", **written(NAMES, said), "afn": named}
+    return {"model_type": "openai-gpt", **written(_NAMES, said), "afn": named}
 
 
 FAMILY = Family(
     name="openai-gpt",
-    kinds=NAMES.kinds,
-    ours=ours,
-    theirs=theirs,
+    kinds=_NAMES.kinds,
+    ours=_ours,
+    theirs=_theirs,
     computes=computes,
     generation=generation,
 )

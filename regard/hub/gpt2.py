@@ -6,7 +6,7 @@ from regard.hub.family import Family, Ours, Plan
 from regard.hub.gpts import Names, body_of, computes, generation, read, written
 from regard.hub.store import Settings
 
-NAMES = Names(
+_NAMES = Names(
     tokens="wte",
     positions="wpe",
     last="ln_f",
@@ -16,23 +16,23 @@ NAMES = Names(
 )
 
 
-def ours(settings: Settings, name: str) -> Plan:
+def _ours(settings: Settings, name: str) -> Plan:
     """What a config of GPT-2 means here."""
     settings.refuse_unless("scale_attn_weights", True)
     settings.refuse_unless("scale_attn_by_inverse_layer_idx", False)
     settings.refuse_unless("add_cross_attention", False)
     given = settings.word("activation_function", "gelu_new")
     activation = choose("activation_function", given, ACTIVATIONS)
-    return read(NAMES, settings, name, activation, norm="before")
+    return read(_NAMES, settings, name, activation, norm="before")
 
 
-def theirs(said: Ours) -> dict[str, object]:
+def _theirs(said: Ours) -> dict[str, object]:
     """The config of a GPT-2."""
     c = body_of(said.model).config
     names = {"gelu_tanh": "gelu_new"}
     return {
         "model_type": "gpt2",
-        **written(NAMES, said),
+        **written(_NAMES, said),
         "n_inner": c.hidden,
         "activation_function": names.get(c.activation) or theirs_of(c.activation),
     }
@@ -40,9 +40,9 @@ def theirs(said: Ours) -> dict[str, object]:
 
 FAMILY = Family(
     name="gpt2",
-    kinds=NAMES.kinds,
-    ours=ours,
-    theirs=theirs,
+    kinds=_NAMES.kinds,
+    ours=_ours,
+    theirs=_theirs,
     computes=computes,
     generation=generation,
 )

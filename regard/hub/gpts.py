@@ -15,10 +15,10 @@ from regard.hub.encoders import classes, labelled
 from regard.hub.family import Ours, Plan
 from regard.hub.keys import Row, Table, layer
 from regard.hub.store import MOST_LAYERS, Settings, said_in
-from regard.models.gpt import GPT
-from regard.models.gpt_classifier import GPTClassifier
+from regard.models.language.gpt import GPT
+from regard.models.text.gpt_classifier import GPTClassifier
 
-PREFIX = "transformer."
+_PREFIX = "transformer."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,10 +41,10 @@ class Names:
         return {self.causal: "gpt", self.bare: "gpt", self.classifier: "gpt_classifier"}
 
 
-def rows(names: Names, body: str, *, tied: bool) -> list[Row]:
+def _rows(names: Names, body: str, *, tied: bool) -> list[Row]:
     """The tensors of a GPT that is called `body` here."""
-    block, ours = f"{PREFIX}h.{{}}.", f"{body}layers.{{}}."
-    last = [] if names.last is None else layer(f"{body}norm", f"{PREFIX}{names.last}")
+    block, ours = f"{_PREFIX}h.{{}}.", f"{body}layers.{{}}."
+    last = [] if names.last is None else layer(f"{body}norm", f"{_PREFIX}{names.last}")
     output = [] if tied else [Row(f"{body}output.weight", ("lm_head.weight",))]
     turned = {
         "attention.project": "attn.c_attn",
@@ -53,8 +53,8 @@ def rows(names: Names, body: str, *, tied: bool) -> list[Row]:
         "feedforward.narrow": "mlp.c_proj",
     }
     return [
-        Row(f"{body}embed.table.weight", (f"{PREFIX}{names.tokens}.weight",)),
-        Row(f"{body}position.table", (f"{PREFIX}{names.positions}.weight",)),
+        Row(f"{body}embed.table.weight", (f"{_PREFIX}{names.tokens}.weight",)),
+        Row(f"{body}position.table", (f"{_PREFIX}{names.positions}.weight",)),
         *(
             row
             for one, other in turned.items()
@@ -90,12 +90,12 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
     sizes = {"vocabulary": settings.whole("vocab_size", least=1)}
     if architecture != names.classifier:
         table = Table(
-            rows(names, "", tied=tied),
+            _rows(names, "", tied=tied),
             layers=made.layers,
-            prefix=PREFIX,
+            prefix=_PREFIX,
             bare=architecture == names.bare,
-            tied={"lm_head.weight": f"{PREFIX}{names.tokens}.weight"} if tied else {},
-            ignored=TRIANGLES,
+            tied={"lm_head.weight": f"{_PREFIX}{names.tokens}.weight"} if tied else {},
+            ignored=_TRIANGLES,
         )
         return Plan(
             kind="gpt",
@@ -103,7 +103,7 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
             model=made,
             sizes=sizes,
             table=table,
-            data={"stop_at_end": ends(settings)},
+            data={"stop_at_end": _ends(settings)},
         )
     labels = classes(settings)
     model: Config = GPTClassifier.Config(body=made, dropout=0.0)
@@ -113,16 +113,16 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
         model=model,
         sizes={**sizes, "classes": len(labels)},
         table=Table(
-            [*rows(names, "body.", tied=True), Row("output.weight", ("score.weight",))],
+            [*_rows(names, "body.", tied=True), Row("output.weight", ("score.weight",))],
             layers=made.layers,
-            prefix=PREFIX,
-            ignored=TRIANGLES,
+            prefix=_PREFIX,
+            ignored=_TRIANGLES,
         ),
         labels=labels,
     )
 
 
-def ends(settings: Settings) -> bool:
+def _ends(settings: Settings) -> bool:
     """Does the folder name a token that ends texts?"""
     path = settings.path.parent / "generation_config.json"
     return Settings(path, {**settings.values, **said_in(path)}).has("eos_token_id")
@@ -182,5 +182,5 @@ def generation(ours: Ours) -> dict[str, object]:
     }
 
 
-TRIANGLES = ("*.attn.bias", "*.attn.masked_bias")
+_TRIANGLES = ("*.attn.bias", "*.attn.masked_bias")
 """Masks that old files hold, though anyone can draw them."""

@@ -17,15 +17,15 @@ from regard.hub.encoders import ACTIVATIONS, theirs_of
 from regard.hub.family import Family, Ours, Plan
 from regard.hub.keys import Row, Table, layer
 from regard.hub.store import MOST_LAYERS, Settings, said_in, shortened
-from regard.models.transformer import Transformer
+from regard.models.translation.transformer import Transformer
 
-ARCHITECTURE = "MarianMTModel"
-PREFIX = "model."
-SHARED = "model.shared.weight"
-SOURCES = "model.encoder.embed_tokens.weight"
-TARGETS = "model.decoder.embed_tokens.weight"
-OUTPUT = "lm_head.weight"
-GENERATION = "generation_config.json"
+_ARCHITECTURE = "MarianMTModel"
+_PREFIX = "model."
+_SHARED = "model.shared.weight"
+_SOURCES = "model.encoder.embed_tokens.weight"
+_TARGETS = "model.decoder.embed_tokens.weight"
+_OUTPUT = "lm_head.weight"
+_GENERATION = "generation_config.json"
 
 
 def attention(ours: str, theirs: str) -> list[Row]:
@@ -34,7 +34,7 @@ def attention(ours: str, theirs: str) -> list[Row]:
     return [*layer(f"{ours}.project", *asked), *layer(f"{ours}.merge", f"{theirs}.out_proj")]
 
 
-def cross(ours: str, theirs: str) -> list[Row]:
+def _cross(ours: str, theirs: str) -> list[Row]:
     """Attention to the source."""
     named = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "merge": "out_proj"}
     pairs = ((f"{ours}.{one}", f"{theirs}.{other}") for one, other in named.items())
@@ -43,9 +43,9 @@ def cross(ours: str, theirs: str) -> list[Row]:
 
 def block(side: str) -> list[Row]:
     """A layer of the encoder or the decoder, `{}` its number."""
-    ours, theirs = f"{side}.{{}}.", f"{PREFIX}{side}.layers.{{}}."
+    ours, theirs = f"{side}.{{}}.", f"{_PREFIX}{side}.layers.{{}}."
     looks = [
-        *cross(f"{ours}cross", f"{theirs}encoder_attn"),
+        *_cross(f"{ours}cross", f"{theirs}encoder_attn"),
         *layer(f"{ours}around_cross.norm", f"{theirs}encoder_attn_layer_norm"),
     ]
     return [
@@ -58,20 +58,20 @@ def block(side: str) -> list[Row]:
     ]
 
 
-EMBEDDINGS: dict[str, tuple[tuple[Row, ...], dict[str, str]]] = {
+_EMBEDDINGS: dict[str, tuple[tuple[Row, ...], dict[str, str]]] = {
     "all": (
-        (Row("embed.table.weight", (SHARED,)),),
-        {SOURCES: SHARED, TARGETS: SHARED, OUTPUT: SHARED},
+        (Row("embed.table.weight", (_SHARED,)),),
+        {_SOURCES: _SHARED, _TARGETS: _SHARED, _OUTPUT: _SHARED},
     ),
     "decoder": (
-        (Row("source_embed.table.weight", (SOURCES,)), Row("embed.table.weight", (TARGETS,))),
-        {OUTPUT: TARGETS},
+        (Row("source_embed.table.weight", (_SOURCES,)), Row("embed.table.weight", (_TARGETS,))),
+        {_OUTPUT: _TARGETS},
     ),
     "none": (
         (
-            Row("source_embed.table.weight", (SOURCES,)),
-            Row("embed.table.weight", (TARGETS,)),
-            Row("output.weight", (OUTPUT,)),
+            Row("source_embed.table.weight", (_SOURCES,)),
+            Row("embed.table.weight", (_TARGETS,)),
+            Row("output.weight", (_OUTPUT,)),
         ),
         {},
     ),
@@ -81,7 +81,7 @@ EMBEDDINGS: dict[str, tuple[tuple[Row, ...], dict[str, str]]] = {
 
 def table(config: Transformer.Config) -> Table:
     """All tensors of a Marian."""
-    rows, tied = EMBEDDINGS[config.shared]
+    rows, tied = _EMBEDDINGS[config.shared]
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     numbered = [
         row.numbered(number)
@@ -92,32 +92,32 @@ def table(config: Transformer.Config) -> Table:
     bias = [Row("bias", ("final_logits_bias",), lifted=True)] if config.output_bias else []
     return Table(
         [*rows, *numbered, *bias],
-        prefix=PREFIX,
+        prefix=_PREFIX,
         tied=tied,
         ignored=("*embed_positions.weight",),
     )
 
 
-def ours(settings: Settings, name: str) -> Plan:
+def _ours(settings: Settings, name: str) -> Plan:
     """What a config of Marian means here."""
-    for key, known in PLAIN.items():
+    for key, known in _PLAIN.items():
         settings.refuse_unless(key, known)
     words = settings.whole("vocab_size", least=1)
     sizes = {
         "vocabulary": settings.whole("decoder_vocab_size", words, least=1),
         "source_vocabulary": words,
     }
-    said = generating(settings)
+    said = _generating(settings)
     for each in (settings, said):
         if each.has("decoder_start_token_id"):
             each.whole("decoder_start_token_id", most=sizes["vocabulary"] - 1)
     activation = settings.word("activation_function", "gelu")
     config = Transformer.Config(
         width=settings.whole("d_model"),
-        heads=same(settings, "attention_heads"),
+        heads=_same(settings, "attention_heads"),
         encoder_layers=settings.whole("encoder_layers", most=MOST_LAYERS),
         decoder_layers=settings.whole("decoder_layers", most=MOST_LAYERS),
-        hidden=same(settings, "ffn_dim"),
+        hidden=_same(settings, "ffn_dim"),
         activation=choose("activation_function", activation, ACTIVATIONS),
         norm="after",
         position="sinusoidal_halves",
@@ -136,13 +136,13 @@ def ours(settings: Settings, name: str) -> Plan:
         model=config,
         sizes=sizes,
         table=table(config),
-        data=searching(said),
-        told=unfollowed(settings, said),
+        data=_searching(said),
+        told=_unfollowed(settings, said),
     )
     return replace(made, otherwise=replace(made, model=bare, table=table(bare)))
 
 
-def same(settings: Settings, name: str) -> int:
+def _same(settings: Settings, name: str) -> int:
     """A setting that both stacks have, and must have alike here."""
     one, other = (settings.whole(f"{side}_{name}") for side in ("encoder", "decoder"))
     if one != other:
@@ -166,14 +166,14 @@ def shared(settings: Settings) -> Literal["none", "decoder", "all"]:
     return "all"
 
 
-def generating(settings: Settings) -> Settings:
+def _generating(settings: Settings) -> Settings:
     """How outputs are made: what generation_config.json says, and config.json where it does not."""
-    path = settings.path.parent / GENERATION
+    path = settings.path.parent / _GENERATION
     held = said_in(path)
     return Settings(path if held else settings.path, {**settings.values, **held})
 
 
-def searching(said: Settings) -> dict[str, object]:
+def _searching(said: Settings) -> dict[str, object]:
     """How outputs are searched for, as the `[data]` table of a recipe has it.
 
     Their longest output counts the mark in front and the one that ends it, and their new tokens
@@ -195,12 +195,12 @@ def searching(said: Settings) -> dict[str, object]:
     return {"search": search}
 
 
-def unfollowed(settings: Settings, said: Settings) -> tuple[str, ...]:
+def _unfollowed(settings: Settings, said: Settings) -> tuple[str, ...]:
     """Settings of the search that change outputs there, and that nothing here follows."""
     file = said.path.name
     found = [
         f"{file}: {name}={shortened(said.values[name])} is not followed here"
-        for name, nothing in UNFOLLOWED.items()
+        for name, nothing in _UNFOLLOWED.items()
         if said.has(name) and said.values[name] != nothing
     ]
     if said.path != settings.path and not said.has("forced_eos_token_id"):
@@ -208,14 +208,14 @@ def unfollowed(settings: Settings, said: Settings) -> tuple[str, ...]:
     return tuple(found)
 
 
-def theirs(said: Ours) -> dict[str, object]:
+def _theirs(said: Ours) -> dict[str, object]:
     """The config of a Marian."""
     c = transformer(said.model).config
     hidden = c.hidden or 4 * c.width
     marks = said.specials
     begin = marks.get("bos", marks.get("pad"))
     return {
-        "architectures": [ARCHITECTURE],
+        "architectures": [_ARCHITECTURE],
         "model_type": "marian",
         "is_encoder_decoder": True,
         "vocab_size": said.sizes["source_vocabulary"],
@@ -249,7 +249,7 @@ def transformer(model: nn.Module) -> Transformer:
     return model
 
 
-def computes(model: nn.Module) -> Mapping[str, object]:
+def _computes(model: nn.Module) -> Mapping[str, object]:
     """What the settings of a model come to when it is used, with nothing left unsaid."""
     c = transformer(model).config
     dropouts = {name for name in type(c).model_fields if name.endswith("dropout")}
@@ -258,9 +258,9 @@ def computes(model: nn.Module) -> Mapping[str, object]:
     return found
 
 
-def generation(said: Ours) -> dict[str, object]:
+def _generation(said: Ours) -> dict[str, object]:
     """generation_config.json: where outputs begin and end, and how they are searched for."""
-    marks, config = said.specials, theirs(said)
+    marks, config = said.specials, _theirs(said)
     pad = marks.get("pad")
     search = said.data.get("search")
     found = search if isinstance(search, Mapping) else {}
@@ -280,7 +280,7 @@ def generation(said: Ours) -> dict[str, object]:
     return {name: value for name, value in written.items() if value is not None}
 
 
-PLAIN: dict[str, object] = {
+_PLAIN: dict[str, object] = {
     "normalize_before": False,
     "normalize_embedding": False,
     "add_final_layer_norm": False,
@@ -289,7 +289,7 @@ PLAIN: dict[str, object] = {
 }
 """What old configs may say, and how it must be."""
 
-UNFOLLOWED: dict[str, object] = {
+_UNFOLLOWED: dict[str, object] = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
@@ -308,9 +308,9 @@ UNFOLLOWED: dict[str, object] = {
 
 FAMILY = Family(
     name="marian",
-    kinds={ARCHITECTURE: "transformer"},
-    ours=ours,
-    theirs=theirs,
-    computes=computes,
-    generation=generation,
+    kinds={_ARCHITECTURE: "transformer"},
+    ours=_ours,
+    theirs=_theirs,
+    computes=_computes,
+    generation=_generation,
 )

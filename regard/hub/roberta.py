@@ -12,7 +12,7 @@ from regard.hub.family import Family, Ours, Plan
 from regard.hub.keys import layer
 from regard.hub.store import Settings
 
-NAMES = Names(
+_NAMES = Names(
     prefix="roberta.",
     encoder=bert.rows("roberta."),
     table="roberta.embeddings.word_embeddings.weight",
@@ -27,7 +27,7 @@ NAMES = Names(
 )
 
 
-def ours(settings: Settings, name: str) -> Plan:
+def _ours(settings: Settings, name: str) -> Plan:
     """What a config of RoBERTa means here."""
     pad = settings.whole("pad_token_id", 1)
     rows = settings.whole("max_position_embeddings")
@@ -40,10 +40,10 @@ def ours(settings: Settings, name: str) -> Plan:
     encoding = bert.encoding(settings).model_copy(update=update)
     # The words head has gelu, whatever the layers have.
     heads = replace(bert.heads(settings), words_activation="gelu")
-    return plan(NAMES, settings, name, encoding, heads)
+    return plan(_NAMES, settings, name, encoding, heads)
 
 
-def theirs(written: Ours) -> dict[str, object]:
+def _theirs(written: Ours) -> dict[str, object]:
     """The config of a RoBERTa."""
     c = encoding_of(written.model)
     pad = c.uncounted or 0
@@ -61,7 +61,7 @@ def theirs(written: Ours) -> dict[str, object]:
 FAMILY = Family(
     name="roberta",
     kinds=kinds("Roberta", follows=False),
-    ours=ours,
-    theirs=theirs,
+    ours=_ours,
+    theirs=_theirs,
     computes=computes,
 )

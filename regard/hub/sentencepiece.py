@@ -34,7 +34,7 @@ class SentencePiece:
     pieces: tuple[Piece, ...]
     kind: int
     rules: bytes
-    """How a text is cleaned, for data/pieces.py."""
+    """How a text is cleaned, for data/text/normalise.py."""
 
     @property
     def found(self) -> dict[str, float]:
@@ -68,13 +68,13 @@ def read(path: Path) -> SentencePiece:
 def _model(data: bytes) -> SentencePiece:
     pieces: list[Piece] = []
     kind, rules = UNIGRAM, b""
-    for field, value in fields(data):
+    for field, value in _fields(data):
         if field == 1:
             pieces.append(_piece(_bytes(value)))
         elif field == 2:
-            kind = next((_int(each) for f, each in fields(_bytes(value)) if f == 3), UNIGRAM)
+            kind = next((_int(each) for f, each in _fields(_bytes(value)) if f == 3), UNIGRAM)
         elif field == 3:
-            spec = dict(fields(_bytes(value)))
+            spec = dict(_fields(_bytes(value)))
             rules = _bytes(spec.get(2, b""))
             for number, name in ((3, "add_dummy_prefix"), (4, "remove_extra_whitespaces")):
                 if spec.get(number, 1) != 1:
@@ -83,15 +83,15 @@ def _model(data: bytes) -> SentencePiece:
 
 
 def _piece(data: bytes) -> Piece:
-    held = dict(fields(data))
+    held = dict(_fields(data))
     (score,) = struct.unpack("<f", _bytes(held.get(2, b"\0\0\0\0")))
     return Piece(_bytes(held.get(1, b"")).decode(), score, _int(held.get(3, NORMAL)))
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The fields of a protobuf message: their numbers and values, in order.
 
-    >>> list(fields(bytes([8, 150, 1, 18, 2, 104, 105])))
+    >>> list(_fields(bytes([8, 150, 1, 18, 2, 104, 105])))
     [(1, 150), (2, b'hi')]
     """
     place = 0

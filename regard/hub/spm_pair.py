@@ -24,10 +24,10 @@ from tokenizers import (
 
 from regard.core.atomic import replacing
 from regard.core.errors import UserError
-from regard.data.panics import tried
-from regard.data.pieces import BLANK, UNSEEN
-from regard.data.pipeline import EOS
-from regard.data.tokenise import Tokeniser
+from regard.data.text.normalise import BLANK, UNSEEN
+from regard.data.text.panics import tried
+from regard.data.text.pipeline import EOS
+from regard.data.text.tokeniser import Tokeniser
 from regard.hub.sentencepiece import CONTROL, PAIRS, UNIGRAM, UNKNOWN, Piece, SentencePiece
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.sentencepiece import written as written_model
@@ -45,9 +45,9 @@ from regard.hub.tokenisers import (
     write_json,
 )
 
-SIDES = ("source", "target")
+_SIDES = ("source", "target")
 
-FAMILY = "marian"
+_FAMILY = "marian"
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,23 @@ class Pair:
 def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = None) -> Pair:
     """The tokenisers of a Marian folder; embeddings have so many rows."""
     if not (folder / "source.spm").exists():
-        both = read(folder, FAMILY, rows)
+        both = read(folder, _FAMILY, rows)
         return Pair(both, both)
     settings = said_in(folder / CONFIG)
     names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
-    spelled = {**DEFAULTS[FAMILY], **spelled_by(folder)}
+    spelled = {**DEFAULTS[_FAMILY], **spelled_by(folder)}
     roles = {name: UNSEEN + str(token) for name, token in spelled.items()}
     said = {**said_in(folder / "config.json"), **said_in(folder / "generation_config.json")}
     first = said.get("decoder_start_token_id")
     made = []
-    for side, name, count in zip(SIDES, names, (source_rows, rows), strict=True):
+    for side, name, count in zip(_SIDES, names, (source_rows, rows), strict=True):
         vocabulary = read_vocabulary(needed(folder, name))
         path = folder / f"{side}.spm"
         model = read_model(path)
         if str(spelled["unk_token"]) not in vocabulary:
             raise UserError(f"{folder / name}: has no {spelled['unk_token']} for what is unknown")
         with tried(str(path)):
-            pipeline = cut_by(model, vocabulary, str(spelled["unk_token"]), count)
+            pipeline = _cut_by(model, vocabulary, str(spelled["unk_token"]), count)
             marks = (roles[key] for key in ("eos_token", "pad_token"))
             pipeline.add_special_tokens(
                 [
@@ -86,24 +86,24 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
                     if pipeline.token_to_id(mark) is not None
                 ]
             )
-            ended(pipeline, roles["eos_token"])
-        begin = begins_with(first, vocabulary, model.found) or roles["pad_token"]
+            _ended(pipeline, roles["eos_token"])
+        begin = _begins_with(first, vocabulary, model.found) or roles["pad_token"]
         tokeniser = Tokeniser(pipeline, str(path), {**roles, "bos_token": begin})
         made.append(fitted(tokeniser, count, folder / name))
     return Pair(*made)
 
 
-def begins_with(
+def _begins_with(
     first: object, vocabulary: Mapping[str, int], scores: Mapping[str, float]
 ) -> str | None:
     """What outputs begin with if the config says: a token, or a number that no token has."""
     if type(first) is not int:
         return None
     token = next((token for token, number in vocabulary.items() if number == first), None)
-    return unused(first) if token is None else named(token, scores)
+    return unused(first) if token is None else _named(token, scores)
 
 
-def cut_by(
+def _cut_by(
     model: SentencePiece, vocabulary: Mapping[str, int], unknown: str, rows: int | None
 ) -> Tokenizer:
     """A pipeline that cuts as the model does and numbers as the vocabulary does."""
@@ -111,10 +111,10 @@ def cut_by(
     size = max(max(vocabulary.values()) + 1, rows or 0)
     names = [unused(number) for number in range(size)]
     for token, number in vocabulary.items():
-        names[number] = named(token, scores)
+        names[number] = _named(token, scores)
     after = [token for token in scores if token not in vocabulary]
     entries = [*names, UNSEEN, *after]
-    make = unigram if model.kind == UNIGRAM else pairs if model.kind == PAIRS else None
+    make = _unigram if model.kind == UNIGRAM else _pairs if model.kind == PAIRS else None
     if make is None:
         raise UserError("only SentencePiece models of kind unigram and bpe are known here")
     pipeline = Tokenizer(make(entries, scores, vocabulary[unknown]))
@@ -133,30 +133,30 @@ def cut_by(
     return pipeline
 
 
-def named(token: str, scores: Mapping[str, float]) -> str:
+def _named(token: str, scores: Mapping[str, float]) -> str:
     """What a token of the vocabulary is called in the pipeline of one side.
 
-    >>> named("▁a", {"▁a": -1.0}), named(">>fra<<", {}), named("</s>", {}) == UNSEEN + "</s>"
+    >>> _named("▁a", {"▁a": -1.0}), _named(">>fra<<", {}), _named("</s>", {}) == UNSEEN + "</s>"
     ('▁a', '▁>>fra<<', True)
     """
     if token in scores:
         return token
-    return BLANK + token if is_code(token) else UNSEEN + token
+    return BLANK + token if _is_code(token) else UNSEEN + token
 
 
-def is_code(token: str) -> bool:
+def _is_code(token: str) -> bool:
     """Does it say which language to write?"""
     return token.startswith(">>") and token.endswith("<<")
 
 
-def unigram(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.Unigram:
+def _unigram(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.Unigram:
     """The likeliest way to cut (Kudo 2018); what no text has may score anything."""
     return models.Unigram([(entry, scores.get(entry, 0.0)) for entry in entries], unk_id=unknown)
 
 
-def pairs(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.BPE:
+def _pairs(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.BPE:
     """Neighbours made one as long as that gives a piece, the best piece first."""
-    codes = [entry for entry in entries if is_code(entry.removeprefix(BLANK))]
+    codes = [entry for entry in entries if _is_code(entry.removeprefix(BLANK))]
     if codes:
         raise UserError(f"a bpe model with language codes ({codes[0]}) is not known here")
     merges = sorted(
@@ -173,7 +173,7 @@ def pairs(entries: list[str], scores: Mapping[str, float], unknown: int) -> mode
     )
 
 
-def ended(pipeline: Tokenizer, mark: str) -> None:
+def _ended(pipeline: Tokenizer, mark: str) -> None:
     """Texts end with a mark, for programs that read the tokenizer.json by itself."""
     number = pipeline.token_to_id(mark)
     if number is not None:
@@ -190,15 +190,15 @@ def write_pair(pair: Pair, folder: Path, longest: int) -> None:
     """
     sides = (pair.source, pair.target)
     if any(each.rules is None for each in sides):
-        write_one(pair, folder, longest)
+        _write_one(pair, folder, longest)
         return
     spelled = {name: token.removeprefix(UNSEEN) for name, token in pair.target.spelled.items()}
     spelled.pop("bos_token", None)
-    vocabularies = [numbers(each) for each in sides]
+    vocabularies = [_numbers(each) for each in sides]
     separate = vocabularies[0] != vocabularies[1]
-    for side, each in zip(SIDES, sides, strict=True):
+    for side, each in zip(_SIDES, sides, strict=True):
         with replacing(folder / f"{side}.spm") as file:
-            file.write(written_model(model_of(each)))
+            file.write(written_model(_model_of(each)))
     write_json(folder / "vocab.json", vocabularies[0])
     if separate:
         write_json(folder / "target_vocab.json", vocabularies[1])
@@ -215,7 +215,7 @@ def write_pair(pair: Pair, folder: Path, longest: int) -> None:
     )
 
 
-def write_one(pair: Pair, folder: Path, longest: int) -> None:
+def _write_one(pair: Pair, folder: Path, longest: int) -> None:
     """Leave a tokeniser of another kind, which must be that of both languages."""
     if pair.source.digest != pair.target.digest:
         raise UserError(
@@ -225,31 +225,31 @@ def write_one(pair: Pair, folder: Path, longest: int) -> None:
     pipeline = Tokenizer.from_str(pair.target.json)
     end = pair.target.spelling(EOS)
     if end is not None:
-        ended(pipeline, end)
-    for side in SIDES:  # of an earlier export; with these the folder would be read as those
+        _ended(pipeline, end)
+    for side in _SIDES:  # of an earlier export; with these the folder would be read as those
         (folder / f"{side}.spm").unlink(missing_ok=True)
-    write(Tokeniser(pipeline, "tokenizer", pair.target.spelled), folder, FAMILY, longest)
+    write(Tokeniser(pipeline, "tokenizer", pair.target.spelled), folder, _FAMILY, longest)
 
 
-def numbers(tokeniser: Tokeniser) -> dict[str, int]:
+def _numbers(tokeniser: Tokeniser) -> dict[str, int]:
     """The vocabulary as vocab.json had it."""
     model = json.loads(tokeniser.json)["model"]
     entries = enumerate(token for token, _ in model["vocab"])
     held = model["vocab"].items() if model["type"] == "BPE" else ((t, n) for n, t in entries)
     return {
-        plain(token): number
+        _plain(token): number
         for token, number in held
         if number < tokeniser.vocabulary and token != unused(number)
     }
 
 
-def plain(entry: str) -> str:
+def _plain(entry: str) -> str:
     """A token as vocab.json spells it."""
     code = entry.removeprefix(BLANK)
-    return code if is_code(code) else entry.removeprefix(UNSEEN)
+    return code if _is_code(code) else entry.removeprefix(UNSEEN)
 
 
-def model_of(tokeniser: Tokeniser) -> SentencePiece:
+def _model_of(tokeniser: Tokeniser) -> SentencePiece:
     """The SentencePiece model that cuts as a tokeniser does."""
     assert tokeniser.rules is not None
     model = json.loads(tokeniser.json)["model"]
@@ -265,6 +265,6 @@ def model_of(tokeniser: Tokeniser) -> SentencePiece:
     pieces = {
         token: Piece(token, score)
         for token, score in reversed(held)
-        if not token.startswith(UNSEEN) and not is_code(token.removeprefix(BLANK))
+        if not token.startswith(UNSEEN) and not _is_code(token.removeprefix(BLANK))
     }
     return SentencePiece((*ours, *reversed(pieces.values())), kind, tokeniser.rules.data)

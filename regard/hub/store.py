@@ -22,19 +22,19 @@ from regard.core.atomic import replacing
 from regard.core.errors import UserError
 
 CONFIG = "config.json"
-WHOLE = ("model.safetensors", "pytorch_model.bin")
+_WHOLE = ("model.safetensors", "pytorch_model.bin")
 """Files that hold all weights; the first that is there is read."""
-INDEX = ".index.json"
+_INDEX = ".index.json"
 """How the file ends that says which shard holds which tensor."""
-WRITTEN = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+_WRITTEN = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 """Names of files of weights that are written here."""
 SHARD_BYTES = 5 * 2**30
 """Of weights in one file, unless the caller says otherwise."""
-LARGEST = 2**24
+_LARGEST = 2**24
 """Of any size in a config: what is larger is a mistake or an attack."""
 MOST_LAYERS = 4096
-LONGEST_NAME = 200
-HALVES = frozenset(map(chr, range(0xD800, 0xE000)))
+_LONGEST_NAME = 200
+_HALVES = frozenset(map(chr, range(0xD800, 0xE000)))
 """Half characters, which JSON can spell and no file can hold."""
 
 
@@ -50,7 +50,7 @@ class Settings:
         return self.values.get(name) is not None
 
     def whole(
-        self, name: str, otherwise: int | None = None, *, least: int = 0, most: int = LARGEST
+        self, name: str, otherwise: int | None = None, *, least: int = 0, most: int = _LARGEST
     ) -> int:
         """A whole number from `least` to `most`."""
         found = self._given(name, otherwise)
@@ -77,15 +77,15 @@ class Settings:
     def word(self, name: str, otherwise: str | None = None) -> str:
         """A text."""
         found = self._given(name, otherwise)
-        if not isinstance(found, str) or len(found) > LONGEST_NAME:
-            raise self._wrong(name, found, f"a text of at most {LONGEST_NAME} letters")
+        if not isinstance(found, str) or len(found) > _LONGEST_NAME:
+            raise self._wrong(name, found, f"a text of at most {_LONGEST_NAME} letters")
         return found
 
     def words(self, name: str) -> tuple[str, ...]:
         """Some texts; none if nothing is said."""
         found = self.values.get(name) or []
         if not isinstance(found, list) or not all(
-            isinstance(each, str) and len(each) <= LONGEST_NAME for each in found
+            isinstance(each, str) and len(each) <= _LONGEST_NAME for each in found
         ):
             raise self._wrong(name, found, "a list of texts")
         return tuple(str(each) for each in found)
@@ -100,7 +100,7 @@ class Settings:
         if not isinstance(found, dict) or not found or set(found) != set(numbers):
             raise self._wrong("id2label", found, "classes by their numbers from 0")
         names = [found[number] for number in numbers]
-        if not all(isinstance(each, str | int) and HALVES.isdisjoint(str(each)) for each in names):
+        if not all(isinstance(each, str | int) and _HALVES.isdisjoint(str(each)) for each in names):
             raise self._wrong("id2label", found, "classes by names that are texts")
         labels = tuple(str(each) for each in names)
         twice = [label for label, count in Counter(labels).items() if count > 1]
@@ -161,45 +161,45 @@ def said_in(path: Path) -> dict[str, object]:
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of a folder by their names there."""
-    for name in WHOLE:
+    for name in _WHOLE:
         if (folder / name).exists():
-            return read_file(folder / name)
-        index = folder / f"{name}{INDEX}"
+            return _read_file(folder / name)
+        index = folder / f"{name}{_INDEX}"
         if index.exists():
-            return read_shards(index)
-    other = sorted(each.name for each in folder.iterdir() if each.suffix in OTHERS)
+            return _read_shards(index)
+    other = sorted(each.name for each in folder.iterdir() if each.suffix in _OTHERS)
     hint = f"; {', '.join(other)} cannot be read here" if other else ""
-    raise UserError(f"{folder}: there are no weights: neither {' nor '.join(WHOLE)}{hint}")
+    raise UserError(f"{folder}: there are no weights: neither {' nor '.join(_WHOLE)}{hint}")
 
 
-OTHERS = {".h5", ".msgpack", ".ot", ".pt", ".ckpt", ".onnx", ".gguf"}
+_OTHERS = {".h5", ".msgpack", ".ot", ".pt", ".ckpt", ".onnx", ".gguf"}
 """How files of weights end that are of other programs."""
 
 
-def read_shards(index: Path) -> dict[str, Tensor]:
+def _read_shards(index: Path) -> dict[str, Tensor]:
     """The tensors of all shards that an index names."""
     held = read_json(index).get("weight_map")
     if not isinstance(held, dict) or not held:
         raise UserError(f"{index}: has no weight_map")
     found: dict[str, Tensor] = {}
     for name in sorted({str(each) for each in held.values()}):
-        if Path(name).name != name or name in ("", "..") or len(name) > LONGEST_NAME:
+        if Path(name).name != name or name in ("", "..") or len(name) > _LONGEST_NAME:
             raise UserError(
                 f"{index}: names the file {shortened(name)}, which is none of this folder"
             )
         path = index.with_name(name)
         if not path.exists():
             raise UserError(f"{path}: this shard is missing; {index.name} names it")
-        found |= read_file(path)
+        found |= _read_file(path)
     absent = [name for name in held if name not in found]
     if absent:
         raise UserError(f"{index}: no shard holds {named(absent)}")
     return found
 
 
-def read_file(path: Path) -> dict[str, Tensor]:
+def _read_file(path: Path) -> dict[str, Tensor]:
     """The tensors of one file."""
-    with told(path):
+    with _told(path):
         if path.suffix == ".safetensors":
             return load_file(path)
         # Nothing but tensors and plain containers is built: whatever would run code is refused.
@@ -217,7 +217,7 @@ def read_file(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
+def _told(path: Path) -> Iterator[None]:
     """What goes wrong in reading a file, in one line that names it.
 
     Files that are not what they seem make the libraries raise errors of a dozen kinds.
@@ -233,11 +233,11 @@ def told(path: Path) -> Iterator[None]:
     except Exception as problem:
         raise UserError(
             f"{path}: cannot be read as weights alone, and nothing of it was run "
-            f"({reason(problem)})"
+            f"({_reason(problem)})"
         ) from None
 
 
-def reason(problem: Exception) -> str:
+def _reason(problem: Exception) -> str:
     """Why torch did not read a file, without its advice to run what stands in it nevertheless."""
     told = str(problem)
     asked = re.search(r"GLOBAL (\S+)", told)
@@ -261,34 +261,34 @@ def write_folder(
     Weights come first and config.json last: a folder that has one is whole. Weights that an earlier
     export left there are removed, since readers would take them for these.
     """
-    groups = shards(tensors, shard_bytes)
-    stem, ending = WHOLE[0].split(".")
+    groups = _shards(tensors, shard_bytes)
+    stem, ending = _WHOLE[0].split(".")
     names = [
-        WHOLE[0] if len(groups) == 1 else f"{stem}-{n:05}-of-{len(groups):05}.{ending}"
+        _WHOLE[0] if len(groups) == 1 else f"{stem}-{n:05}-of-{len(groups):05}.{ending}"
         for n in range(1, len(groups) + 1)
     ]
     for name, group in zip(names, groups, strict=True):
         with replacing(folder / name) as file:
             file.write(save(group, metadata={"format": "pt"}))
     for old in sorted(folder.iterdir()):
-        if WRITTEN.fullmatch(old.name) and old.name not in names:
+        if _WRITTEN.fullmatch(old.name) and old.name not in names:
             old.unlink()
     every = dict(files)
     if len(groups) > 1:
         total = sum(each.nbytes for each in tensors.values())
         places = {key: name for name, group in zip(names, groups, strict=True) for key in group}
         index: dict[str, object] = {"metadata": {"total_size": total}, "weight_map": places}
-        every = {f"{WHOLE[0]}{INDEX}": index, **every}
+        every = {f"{_WHOLE[0]}{_INDEX}": index, **every}
     for name in sorted(every, key=lambda each: each == CONFIG):
         with replacing(folder / name) as file:
             file.write((json.dumps(every[name], indent=2, ensure_ascii=False) + "\n").encode())
     return [folder / name for name in (*names, *every)]
 
 
-def shards(tensors: Mapping[str, Tensor], most: int) -> list[dict[str, Tensor]]:
+def _shards(tensors: Mapping[str, Tensor], most: int) -> list[dict[str, Tensor]]:
     """Tensors in groups of at most so many bytes; one that is larger has a group of its own.
 
-    >>> [list(group) for group in shards({"a": torch.ones(2), "b": torch.ones(1)}, 8)]
+    >>> [list(group) for group in _shards({"a": torch.ones(2), "b": torch.ones(1)}, 8)]
     [['a'], ['b']]
     """
     groups: list[dict[str, Tensor]] = [{}]

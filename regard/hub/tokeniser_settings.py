@@ -12,14 +12,14 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from regard.core.errors import UserError
-from regard.data.panics import tried
-from regard.data.tokenise import Tokeniser
+from regard.data.text.panics import tried
+from regard.data.text.tokeniser import Tokeniser
 from regard.hub.store import shortened
 
-OWN = {"BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "GPT2Tokenizer"}
+_OWN = {"BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "GPT2Tokenizer"}
 """Classes that do so; one is meant where none is named. Some names end in Fast."""
 
-PARTS: dict[tuple[str, str], dict[str, str]] = {
+_PARTS: dict[tuple[str, str], dict[str, str]] = {
     ("normalizer", "BertNormalizer"): {
         "lowercase": "do_lower_case",
         "strip_accents": "strip_accents",
@@ -35,11 +35,11 @@ def settled(
 ) -> Tokeniser:
     """A tokeniser with what a folder says of it, or its family where the folder does not."""
     named = str(said.get("tokenizer_class") or "BertTokenizer").removesuffix("Fast")
-    if named not in OWN:
+    if named not in _OWN:
         return tokeniser
     settings = {name: said.get(name, usual) for name, usual in otherwise.items()}
     whole = json.loads(tokeniser.json)
-    for (part, kind), names in PARTS.items():
+    for (part, kind), names in _PARTS.items():
         held = whole.get(part)
         if isinstance(held, dict) and held.get("type") == kind:
             wanted = {key: settings[name] for key, name in names.items() if name in settings}

@@ -23,19 +23,19 @@ from tokenizers import (
 
 from regard.core.atomic import replacing
 from regard.core.errors import UserError, choose
-from regard.data.panics import tried
-from regard.data.pieces import UNSEEN
-from regard.data.roles import ROLES, spelled_in
-from regard.data.tokenise import Tokeniser, load
+from regard.data.text.normalise import UNSEEN
+from regard.data.text.panics import tried
+from regard.data.text.token_roles import ROLES, spelled_in
+from regard.data.text.tokeniser import Tokeniser, load
 from regard.hub.store import read_json, said_in
 from regard.hub.tokeniser_settings import add_tokens, settled
 
-Settings = Mapping[str, object]
+_Settings = Mapping[str, object]
 """What tokenizer_config.json says."""
 
 CONFIG = "tokenizer_config.json"
 
-LARGEST = 2**24
+_LARGEST = 2**24
 """No vocabulary has so many tokens: a larger number is a mistake or an attack."""
 
 
@@ -51,13 +51,13 @@ def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
     if path.exists():
         whole = settled(load(path, spelled), said, DEFAULTS.get(family, {}), path)
         return fitted(whole, rows, path)
-    make = choose("family of tokenisers", family, MAKERS)
+    make = choose("family of tokenisers", family, _MAKERS)
     settings = {**DEFAULTS[family], **said, **spelled}
     with tried(str(folder)):
         pipeline = make(folder, settings)
         add_tokens(pipeline, said, folder / CONFIG)
-        add_marks(pipeline, folder, settings)
-    named = {key: str(value) for key, value in settings.items() if key in NAMES}
+        _add_marks(pipeline, folder, settings)
+    named = {key: str(value) for key, value in settings.items() if key in _NAMES}
     return fitted(Tokeniser(pipeline, str(folder), named), rows, folder)
 
 
@@ -88,9 +88,9 @@ def untokened(tokeniser: Tokeniser) -> int:
     return sum(tokeniser.token(number) in ("", unused(number)) for number in every)
 
 
-def word_pieces(folder: Path, settings: Settings) -> Tokenizer:
+def _word_pieces(folder: Path, settings: _Settings) -> Tokenizer:
     """BERT's: vocab.txt has a piece a line, its number that of the line."""
-    vocabulary = {token: n for n, token in enumerate(lines(needed(folder, "vocab.txt")))}
+    vocabulary = {token: n for n, token in enumerate(_lines(needed(folder, "vocab.txt")))}
     pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=str(settings["unk_token"])))
     accents = settings["strip_accents"]
     pipeline.normalizer = normalizers.BertNormalizer(
@@ -104,9 +104,9 @@ def word_pieces(folder: Path, settings: Settings) -> Tokenizer:
     return pipeline
 
 
-def byte_pairs(folder: Path, settings: Settings) -> Tokenizer:
+def _byte_pairs(folder: Path, settings: _Settings) -> Tokenizer:
     """GPT-2's: pairs of bytes, a blank being part of the word behind it."""
-    pipeline = Tokenizer(models.BPE(*pairs(folder)))
+    pipeline = Tokenizer(models.BPE(*_pairs(folder)))
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(
         add_prefix_space=bool(settings["add_prefix_space"])
     )
@@ -114,9 +114,9 @@ def byte_pairs(folder: Path, settings: Settings) -> Tokenizer:
     return pipeline
 
 
-def letter_pairs(folder: Path, settings: Settings) -> Tokenizer:
+def _letter_pairs(folder: Path, settings: _Settings) -> Tokenizer:
     """OpenAI GPT's: pairs of letters within words as BERT splits them, the last with </w>."""
-    vocabulary, merges = pairs(folder)
+    vocabulary, merges = _pairs(folder)
     pipeline = Tokenizer(
         models.BPE(
             vocabulary,
@@ -131,11 +131,11 @@ def letter_pairs(folder: Path, settings: Settings) -> Tokenizer:
     return pipeline
 
 
-def pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def _pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """vocab.json and merges.txt."""
     path = needed(folder, "merges.txt")
     merges = []
-    for number, line in enumerate(lines(path), start=1):
+    for number, line in enumerate(_lines(path), start=1):
         left, _, right = line.partition(" ")
         if line.startswith("#version") or not line.strip():
             continue
@@ -149,9 +149,9 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     """A vocabulary as JSON: the number of each token."""
     found: dict[str, int] = {}
     for token, number in read_json(path).items():
-        if type(number) is not int or not 0 <= number < LARGEST:  # true is an int to isinstance
+        if type(number) is not int or not 0 <= number < _LARGEST:  # true is an int to isinstance
             raise UserError(
-                f"{path}: {token!r} should have a number from 0 to {LARGEST - 1}, not {number!r}"
+                f"{path}: {token!r} should have a number from 0 to {_LARGEST - 1}, not {number!r}"
             )
         found[token] = number
     if not found:
@@ -159,20 +159,20 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     return found
 
 
-def add_marks(pipeline: Tokenizer, folder: Path, settings: Settings) -> None:
+def _add_marks(pipeline: Tokenizer, folder: Path, settings: _Settings) -> None:
     """Special tokens that are never found in texts, and what stands around these."""
     added = said_in(folder / "added_tokens.json")
     later = sorted(added, key=lambda token: str(added[token]).zfill(12))
     pipeline.add_tokens([token for token in later if pipeline.token_to_id(token) is None])
-    marks = dict.fromkeys(str(settings[key]) for key in NAMES if settings.get(key) is not None)
+    marks = dict.fromkeys(str(settings[key]) for key in _NAMES if settings.get(key) is not None)
     known = [mark for mark in marks if pipeline.token_to_id(mark) is not None]
     pipeline.add_special_tokens(
         [AddedToken(mark, special=True, normalized=False) for mark in known]
     )
-    around(pipeline, settings)
+    _around(pipeline, settings)
 
 
-def around(pipeline: Tokenizer, settings: Settings) -> None:
+def _around(pipeline: Tokenizer, settings: _Settings) -> None:
     """What this family puts before, between and after texts."""
     first, last = (settings.get(key) for key in ("cls_token", "sep_token"))
     if first is None or last is None:
@@ -198,11 +198,11 @@ def around(pipeline: Tokenizer, settings: Settings) -> None:
 def write(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None:
     """Leave tokenizer.json and what `transformers` wants to know besides."""
     pipeline = Tokenizer.from_str(tokeniser.json)
-    spelled = {**named_roles(tokeniser), **tokeniser.spelled}
+    spelled = {**_named_roles(tokeniser), **tokeniser.spelled}
     if pipeline.post_processor is None:
-        edges = {"cls_token": "bos_token", "sep_token": "eos_token"} if family in FRAMED else {}
+        edges = {"cls_token": "bos_token", "sep_token": "eos_token"} if family in _FRAMED else {}
         spelled |= {ours: spelled[from_] for ours, from_ in edges.items() if from_ in spelled}
-        around(pipeline, {**DEFAULTS[family], **spelled} if edges else {})
+        _around(pipeline, {**DEFAULTS[family], **spelled} if edges else {})
     write_json(folder / "tokenizer.json", json.loads(pipeline.to_str()))
     write_json(
         folder / CONFIG,
@@ -211,7 +211,7 @@ def write(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None
             # normaliser and its own splitting around the same vocabulary.
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": longest,
-            "model_input_names": list(INPUTS[family]),
+            "model_input_names": list(_INPUTS[family]),
             "clean_up_tokenization_spaces": False,
             **spelled,
         },
@@ -245,7 +245,7 @@ def between_marks(tokeniser: Tokeniser) -> Tokeniser:
     return Tokeniser(pipeline, "tokenizer", tokeniser.spelled)
 
 
-def named_roles(tokeniser: Tokeniser) -> dict[str, str]:
+def _named_roles(tokeniser: Tokeniser) -> dict[str, str]:
     """The special tokens a tokeniser has, by the names that `transformers` calls them."""
     found = {}
     for role, names in ROLES.items():
@@ -273,7 +273,7 @@ def needed(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def lines(path: Path) -> list[str]:
+def _lines(path: Path) -> list[str]:
     """The lines of a vocabulary, which end at line feeds and nowhere else."""
     try:
         text = path.read_text(encoding="utf-8")  # as Python does, \r\n is a line feed too
@@ -288,21 +288,21 @@ def write_json(path: Path, values: Mapping[str, object]) -> None:
         file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())
 
 
-NAMES = tuple(name for names in ROLES.values() for name in names)
+_NAMES = tuple(name for names in ROLES.values() for name in names)
 """What `transformers` calls special tokens."""
 
-Maker = Callable[[Path, Settings], Tokenizer]
+_Maker = Callable[[Path, _Settings], Tokenizer]
 
-MAKERS: dict[str, Maker] = {
-    "bert": word_pieces,
-    "distilbert": word_pieces,
-    "roberta": byte_pairs,
-    "gpt2": byte_pairs,
-    "openai-gpt": letter_pairs,
+_MAKERS: dict[str, _Maker] = {
+    "bert": _word_pieces,
+    "distilbert": _word_pieces,
+    "roberta": _byte_pairs,
+    "gpt2": _byte_pairs,
+    "openai-gpt": _letter_pairs,
 }
 """How each family makes a pipeline of its vocabulary."""
 
-BRACKETS = {
+_BRACKETS = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
     "pad_token": "[PAD]",
@@ -313,11 +313,11 @@ BRACKETS = {
     "strip_accents": None,
 }
 
-END = "<|endoftext|>"
+_END = "<|endoftext|>"
 
-DEFAULTS: dict[str, Settings] = {
-    "bert": BRACKETS,
-    "distilbert": BRACKETS,
+DEFAULTS: dict[str, _Settings] = {
+    "bert": _BRACKETS,
+    "distilbert": _BRACKETS,
     "roberta": {
         "bos_token": "<s>",
         "eos_token": "</s>",
@@ -329,23 +329,23 @@ DEFAULTS: dict[str, Settings] = {
         "add_prefix_space": False,
         "trim_offsets": True,
     },
-    "gpt2": {"unk_token": END, "bos_token": END, "eos_token": END, "add_prefix_space": False},
+    "gpt2": {"unk_token": _END, "bos_token": _END, "eos_token": _END, "add_prefix_space": False},
     "openai-gpt": {"unk_token": "<unk>"},
     "marian": {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"},
 }
 """What holds where tokenizer_config.json says nothing."""
 
-FRAMED = ("bert", "distilbert", "roberta")
+_FRAMED = ("bert", "distilbert", "roberta")
 """Families whose texts stand between marks."""
 
-PLAIN = ("input_ids", "attention_mask")
+_PLAIN = ("input_ids", "attention_mask")
 
-INPUTS: dict[str, tuple[str, ...]] = {
+_INPUTS: dict[str, tuple[str, ...]] = {
     "bert": ("input_ids", "token_type_ids", "attention_mask"),
-    "distilbert": PLAIN,
-    "roberta": PLAIN,
-    "gpt2": PLAIN,
-    "openai-gpt": PLAIN,
-    "marian": PLAIN,
+    "distilbert": _PLAIN,
+    "roberta": _PLAIN,
+    "gpt2": _PLAIN,
+    "openai-gpt": _PLAIN,
+    "marian": _PLAIN,
 }
 """What each family's models are given by their tokenisers."""

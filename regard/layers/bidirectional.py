@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import choose, positive
-from regard.layers.dropout import Dropout
+from regard.kernels.dropout import Dropout
 from regard.layers.recurrent import CELLS
 
 

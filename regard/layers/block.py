@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import START, Mask, Memory, Past
+from regard.kernels.dropout import Dropout
 from regard.layers.cache import Cache
-from regard.layers.dropout import Dropout
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
-from regard.layers.source import Source
+from regard.layers.source_memory import Source
 
 
 class Residual(nn.Module):

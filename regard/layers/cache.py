@@ -34,7 +34,7 @@ from torch import Tensor
 from regard.attention import START, Memory, Past
 from regard.core.errors import UserError, positive
 
-SLACK = 8
+_SLACK = 8
 """Positions to set aside when rows are selected. A beam search selects at every step: in much room
 its few positions would lie far apart, and touching new pages takes longer than the copy."""
 
@@ -112,7 +112,7 @@ class Cache:
             chosen = old.select(rows)
             store = Room(chosen.key, chosen.value, self.length)
         else:
-            store = self._emptied(old, len(rows), self.length + SLACK)
+            store = self._emptied(old, len(rows), self.length + _SLACK)
             for source, room in ((old.key, store.key), (old.value, store.value)):
                 torch.index_select(source, 0, rows, out=room.narrow(2, 0, self.length))
         return replace(self, past=self.past.select(rows), store=store)

@@ -16,13 +16,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose, positive
+from regard.layers.character_words import LETTERS
 from regard.layers.highway import Highway
-from regard.layers.spelling import LETTERS
 
 FILL, LONGEST = LETTERS - 1, 50
 """The letter that words are filled up with, and how many letters a word then has."""
 
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+_ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class CharacterCNN(nn.Module):
@@ -46,7 +46,7 @@ class CharacterCNN(nn.Module):
         self.filters = nn.ModuleList(
             nn.Conv1d(letter_width, count, size) for size, count in filters
         )
-        self.activation = choose("activation", activation, ACTIVATIONS)
+        self.activation = choose("activation", activation, _ACTIVATIONS)
         found = sum(count for _, count in filters)
         self.highway = Highway(found, highways)
         self.project = nn.Linear(found, positive("width", width))

@@ -23,10 +23,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from regard.attention.precision import in_float32, without_autocast
 from regard.core.errors import positive
+from regard.core.precision import in_float32, without_autocast
 from regard.layers.bidirectional import within
-from regard.layers.tags import Tags
+from regard.outputs.tags import Tags
 
 SPAN = 40.0
 """e^-40 of the largest term is lost in the last digit of float32, and e^-87 is still a number."""
@@ -79,7 +79,7 @@ class Chain(Tags):
             total: Tensor = _LogPartition.apply(*given, self.lengths)  # type: ignore[no-untyped-call]
             return total
         ahead = forward(self.scores, self.lengths, Table(self.transitions), self.start)
-        return closed(ahead, self.end, self.lengths)
+        return _closed(ahead, self.end, self.lengths)
 
     def _moderate(self) -> bool:
         """Do transitions differ by so little that exponentials of them are safe?"""
@@ -91,9 +91,9 @@ class Chain(Tags):
         """p(y_t = c | x): forward times backward."""
         step = Product(self.transitions) if self._moderate() else Table(self.transitions)
         ahead = forward(self.scores, self.lengths, step, self.start)
-        behind = backward(self.scores, self.lengths, step, self.end)
-        total = closed(ahead, self.end, self.lengths)
-        return marginals(ahead, behind, total, self.lengths)
+        behind = _backward(self.scores, self.lengths, step, self.end)
+        total = _closed(ahead, self.end, self.lengths)
+        return _marginals(ahead, behind, total, self.lengths)
 
     @torch.no_grad()
     def best(self) -> Int[Tensor, "B T"]:
@@ -172,7 +172,7 @@ def forward(
     return torch.stack(reached)
 
 
-def backward(
+def _backward(
     scores: Float[Tensor, "B T C"],
     lengths: Int[Tensor, "B"],
     step: Table | Product,
@@ -189,14 +189,14 @@ def backward(
     return torch.stack(left[::-1])
 
 
-def closed(
+def _closed(
     ahead: Float[Tensor, "T B C"], end: Float[Tensor, "C"], lengths: Int[Tensor, "B"]
 ) -> Float[Tensor, "B"]:
     """log Z from the last α; zero for a sentence without words."""
     return torch.where(lengths > 0, (ahead[-1] + end).logsumexp(1), 0.0)
 
 
-def marginals(
+def _marginals(
     ahead: Float[Tensor, "T B C"],
     behind: Float[Tensor, "T B C"],
     total: Float[Tensor, "B"],
@@ -221,7 +221,7 @@ class _LogPartition(torch.autograd.Function):
         lengths: Tensor,
     ) -> Tensor:
         ahead = forward(scores, lengths, Product(transitions), start)
-        total = closed(ahead, end, lengths)
+        total = _closed(ahead, end, lengths)
         ctx.save_for_backward(scores, transitions, end, lengths, ahead, total)
         return total
 
@@ -231,15 +231,15 @@ class _LogPartition(torch.autograd.Function):
         saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
         scores, transitions, end, lengths, ahead, total = saved
         step = Product(transitions)
-        behind = backward(scores, lengths, step, end)
-        tags = marginals(ahead, behind, total, lengths) * grad[:, None, None]  # [B,T,C]
-        pairs = expected_pairs(scores, lengths, step, ahead, behind, total, grad)
+        behind = _backward(scores, lengths, step, end)
+        tags = _marginals(ahead, behind, total, lengths) * grad[:, None, None]  # [B,T,C]
+        pairs = _expected_pairs(scores, lengths, step, ahead, behind, total, grad)
         last = (lengths - 1).clamp_min(0)[:, None, None].expand(-1, 1, len(end))
         ends = tags.gather(1, last).sum((0, 1))
         return tags, pairs, tags[:, 0].sum(0), ends, None
 
 
-def expected_pairs(
+def _expected_pairs(
     scores: Float[Tensor, "B T C"],
     lengths: Int[Tensor, "B"],
     step: Product,

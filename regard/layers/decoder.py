@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import choose, positive
-from regard.layers.dropout import Dropout
+from regard.kernels.dropout import Dropout
 from regard.layers.recurrent import Encoded
 
 STACKS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
@@ -117,15 +117,15 @@ class RecurrentDecoder(nn.Module):
                 sums = F.linear(below, enter, bias)
             turned = F.linear(state.hidden[layer], again, again_bias)
             if state.cell:
-                new, kept = lstm(sums + turned, state.cell[layer])
+                new, kept = _lstm(sums + turned, state.cell[layer])
                 cell.append(kept)
             else:
-                new = gru(sums, turned, state.hidden[layer])
+                new = _gru(sums, turned, state.hidden[layer])
             hidden.append(new)
         return Hidden(tuple(hidden), tuple(cell))
 
 
-def gru(sums: Tensor, turned: Tensor, hidden: Tensor) -> Tensor:
+def _gru(sums: Tensor, turned: Tensor, hidden: Tensor) -> Tensor:
     """h' = (1 - z) n + z h, n = tanh(x + r ∘ U h), from what input and state say to r, z and n."""
     width = hidden.shape[1]
     sums, enter = sums.split((2 * width, width), dim=1)
@@ -134,7 +134,7 @@ def gru(sums: Tensor, turned: Tensor, hidden: Tensor) -> Tensor:
     return torch.lerp(torch.addcmul(enter, reset, again).tanh(), hidden, update)
 
 
-def lstm(sums: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+def _lstm(sums: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
     """h' = o tanh(c'), with c' = f c + i tanh(g), from the sums of i, f, g, o; and c' itself."""
     width = cell.shape[1]
     early, candidate, late = sums.split((2 * width, width, width), dim=1)

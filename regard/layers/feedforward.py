@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.core.errors import choose, positive
-from regard.layers.dropout import Dropout
-from regard.layers.linear import Linear
+from regard.kernels.dropout import Dropout
+from regard.kernels.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

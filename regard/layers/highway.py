@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import positive
 
-CARRY_AT_FIRST = -2.0
+_CARRY_AT_FIRST = -2.0
 """What the bias of the gate begins with: most is carried (Srivastava et al. 2015, section 2.2)."""
 
 
@@ -26,7 +26,7 @@ class Highway(nn.Module):
         self.gate = nn.ModuleList(nn.Linear(*sizes) for _ in range(layers))
         for gate in self.gate:
             assert isinstance(gate, nn.Linear)
-            nn.init.constant_(gate.bias, CARRY_AT_FIRST)
+            nn.init.constant_(gate.bias, _CARRY_AT_FIRST)
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B D"]:
         """What is carried and what is transformed."""

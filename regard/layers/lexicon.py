@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import positive
-from regard.layers.dropout import Dropout
-from regard.layers.output import Vocabulary
+from regard.kernels.dropout import Dropout
+from regard.outputs.next_token import Vocabulary
 
 
 class Lexicon(nn.Module):

@@ -26,10 +26,10 @@ from regard.attention import (
     weigh_named,
 )
 from regard.core.errors import UserError, divides, positive
+from regard.kernels.linear import Linear
 from regard.layers.cache import Cache
-from regard.layers.linear import Linear
 from regard.layers.position import Rotary
-from regard.layers.source import Source
+from regard.layers.source_memory import Source
 
 
 class SelfAttention(nn.Module):
@@ -92,9 +92,9 @@ class SelfAttention(nn.Module):
         return self._merged(read), replace(cache, past=past)
 
     def _asked(self, x: Tensor, first: int | Tensor) -> tuple[Tensor, Memory]:
-        check_width(x, self.width, "the sequence")
+        _check_width(x, self.width, "the sequence")
         parts = (self.heads, self.key_heads, self.key_heads)
-        joined = split_heads(self.project(x), sum(parts))  # [B,H,T,E]
+        joined = _split_heads(self.project(x), sum(parts))  # [B,H,T,E]
         query, key, value = joined.split(parts, dim=1)
         if self.rotary is not None:
             query, key = self.rotary(query, first), self.rotary(key, first)
@@ -147,12 +147,12 @@ class CrossAttention(nn.Module):
         self, source: Float[Tensor, "B S C"], values: Float[Tensor, "B S W"] | None = None
     ) -> Memory:
         """The source, projected once; values of their own where they are given."""
-        check_width(source, self.key_width, "the source of keys")
+        _check_width(source, self.key_width, "the source of keys")
         values = source if values is None else values
-        check_width(values, self.value_width, "the source of values")
+        _check_width(values, self.value_width, "the source of values")
         return self.attend.remember(
-            split_heads(self.key(source), self.key_heads),
-            split_heads(self.value(values), self.key_heads),
+            _split_heads(self.key(source), self.key_heads),
+            _split_heads(self.value(values), self.key_heads),
         )
 
     def forward(
@@ -186,15 +186,15 @@ class CrossAttention(nn.Module):
         return self._merged(read), past
 
     def _asked(self, x: Tensor) -> Tensor:
-        check_width(x, self.width, "the sequence")
-        return split_heads(self.query(x), self.heads)
+        _check_width(x, self.width, "the sequence")
+        return _split_heads(self.query(x), self.heads)
 
     def _merged(self, read: Tensor) -> Tensor:
         merged: Tensor = self.merge(read.transpose(1, 2).flatten(2))  # [B,T,D]
         return merged
 
 
-def split_heads(x: Float[Tensor, "B T D"], heads: int) -> Float[Tensor, "B H T E"]:
+def _split_heads(x: Float[Tensor, "B T D"], heads: int) -> Float[Tensor, "B H T E"]:
     """The last axis cut into heads; a view."""
     return x.view(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 2)
 
@@ -215,7 +215,7 @@ def heads_by_layer(heads: int, layers: int, left: tuple[int, ...] | None) -> tup
     return left
 
 
-def check_width(x: Tensor, width: int, what: str) -> None:
+def _check_width(x: Tensor, width: int, what: str) -> None:
     """Refuse a sequence of another width than the layer was built for."""
     if x.dim() != 3 or x.shape[2] != width:
         raise UserError(f"{what} must be [batch, positions, {width}], not {list(x.shape)}")

@@ -22,7 +22,7 @@ from regard.attention import START, Attend, Mask, Past, Score, Weigh
 from regard.attention import padding as padding
 from regard.core.errors import positive, unknown
 
-POOLS = ("additive", "dot", "even")
+_POOLS = ("additive", "dot", "even")
 """How a word's score is computed, by the name a recipe calls it."""
 
 
@@ -46,8 +46,8 @@ class AttentionPool(nn.Module):
         self, score: str, width: int, *, hidden: int | None = None, weigh: Weigh | None = None
     ) -> None:
         super().__init__()
-        if score not in POOLS:
-            raise unknown("score of pooling", score, POOLS)
+        if score not in _POOLS:
+            raise unknown("score of pooling", score, _POOLS)
         asked = positive("hidden", hidden or width) if score == "additive" else width
         self.scale = width**-0.5 if score == "dot" else 1.0
         self.hidden = nn.Linear(width, asked) if score == "additive" else None

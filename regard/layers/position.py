@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.attention import sinusoid
 from regard.core.errors import UserError, above_zero, positive
 
-First = int | Int[Tensor, "B"]
+_First = int | Int[Tensor, "B"]
 """Where the first position of a call stands; each row of the batch may have its own."""
 
 
@@ -44,11 +44,11 @@ class Sinusoidal(nn.Module):
             marks = torch.cat((marks[:, 0::2], marks[:, 1::2]), dim=1)
         return marks
 
-    def forward(self, x: Float[Tensor, "B T D"], first: First = 0) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], first: _First = 0) -> Float[Tensor, "B T D"]:
         """The sequence, each position marked; the first one stands at `first`."""
-        check_positions(x, self.table.shape[1])
+        _check_positions(x, self.table.shape[1])
         if isinstance(first, Tensor):
-            own = own_positions(x, first)  # [B,T]
+            own = _own_positions(x, first)  # [B,T]
             marks: Tensor = self._marks(own.flatten().float(), x.shape[2]).unflatten(0, own.shape)
             return x + marks.to(x)  # [B,T,D]
         last = first + x.shape[1]
@@ -67,11 +67,11 @@ class Learned(nn.Module):
             torch.empty(positive("longest", longest), positive("width", width)).normal_(std=0.02)
         )
 
-    def forward(self, x: Float[Tensor, "B T D"], first: First = 0) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], first: _First = 0) -> Float[Tensor, "B T D"]:
         """The sequence, each position marked; the first one stands at `first`."""
-        check_positions(x, self.table.shape[1])
+        _check_positions(x, self.table.shape[1])
         if isinstance(first, Tensor):
-            return x + self.table[own_positions(x, first)]
+            return x + self.table[_own_positions(x, first)]
         last = first + x.shape[1]
         if last > self.table.shape[0]:
             raise UserError(
@@ -106,10 +106,10 @@ class Rotary(nn.Module):
         angles = (positions[:, None] * self.base**-pairs).repeat(1, 2)
         return torch.stack((angles.cos(), angles.sin()), dim=1)
 
-    def forward(self, x: Float[Tensor, "B H T E"], first: First = 0) -> Float[Tensor, "B H T E"]:
+    def forward(self, x: Float[Tensor, "B H T E"], first: _First = 0) -> Float[Tensor, "B H T E"]:
         """Each position turned by its angle; the first one stands at `first`."""
         if isinstance(first, Tensor):
-            turns = self.table[own_positions(x[:, 0], first)].to(x.dtype)  # [B,T,2,E]
+            turns = self.table[_own_positions(x[:, 0], first)].to(x.dtype)  # [B,T,2,E]
             return self._turned(x, *turns[:, None].unbind(3))  # [B,1,T,E]
         last = first + x.shape[2]
         near = last <= self.table.shape[0]
@@ -121,16 +121,16 @@ class Rotary(nn.Module):
         return x * cosine + torch.cat((-right, left), dim=3) * sine
 
 
-def own_positions(x: Tensor, first: Tensor) -> Tensor:
+def _own_positions(x: Tensor, first: Tensor) -> Tensor:
     """Where each position stands in its own row, `[B,T]`.
 
-    >>> own_positions(torch.zeros(2, 3, 4), torch.tensor([5, 0])).tolist()
+    >>> _own_positions(torch.zeros(2, 3, 4), torch.tensor([5, 0])).tolist()
     [[5, 6, 7], [0, 1, 2]]
     """
     return first[:, None] + torch.arange(x.shape[1], device=first.device)
 
 
-def check_positions(x: Tensor, width: int) -> None:
+def _check_positions(x: Tensor, width: int) -> None:
     """Refuse a sequence of another width than the positions have."""
     if x.dim() != 3 or x.shape[2] != width:
         raise UserError(f"the sequence must be [batch, positions, {width}], not {list(x.shape)}")

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from regard.core.errors import positive
 from regard.layers.bidirectional import within
 
-SMALL = 1e-12
+_SMALL = 1e-12
 """Keeps the variance of nothing from dividing by zero, as in ELMo's code."""
 
 
@@ -52,4 +52,4 @@ def normed(layers: Float[Tensor, "L B T D"], lengths: Int[Tensor, "B"]) -> Float
     held = layers * real
     mean = held.sum((1, 2, 3), keepdim=True) / count
     variance = (((layers - mean) * real).square().sum((1, 2, 3), keepdim=True)) / count
-    return (layers - mean) * real * (variance + SMALL).rsqrt()
+    return (layers - mean) * real * (variance + _SMALL).rsqrt()

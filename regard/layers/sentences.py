@@ -17,9 +17,9 @@ from torch import Tensor
 
 from regard.layers.bidirectional import Bidirectional, within
 
-WIDER = 1.2
+_WIDER = 1.2
 """How much longer than its shortest sentence the longest of a group may be ..."""
-FEW = 1
+_FEW = 1
 """... and by how many words besides."""
 
 
@@ -48,7 +48,7 @@ class SentenceCut:
         for place, width in enumerate([*widths, None]):
             if place == begin:
                 continue
-            if width is None or width > WIDER * widths[begin] + FEW:
+            if width is None or width > _WIDER * widths[begin] + _FEW:
                 yield order[begin:place]
                 begin = place
 

@@ -28,16 +28,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import Attend, Dot, Mask, Memory, Past, ScaledDot, WeightedSum, padding
-from regard.attention.precision import autocast_is_on
-from regard.attention.single import hiding, read_single, read_together
 from regard.attention.tape import Heard, heard
+from regard.core.precision import autocast_is_on
+from regard.kernels.packed_linear import product
+from regard.kernels.single_query import hiding, read_single, read_together
 from regard.layers.block import DecoderBlock, EncoderBlock, Residual
 from regard.layers.embedding import TokenEmbedding
+from regard.layers.key_value_store import Shelf, Written
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import Learned, Sinusoidal
-from regard.layers.product import product
-from regard.layers.shelf import Shelf, Written
-from regard.layers.source import Source
+from regard.layers.source_memory import Source
 
 MANY, SHORT = 256, 768
 """For so many queries, each with keys of no more elements than that, plain products take less time
@@ -137,7 +137,7 @@ class Back:
         self.project, self.merge = product(layer.project), product(layer.merge)
         self.heads, self.shape = layer.heads, (2, layer.key_heads, layer.head_width)
         self.grouped = layer.heads != layer.key_heads
-        self.plain, self.scale = fused(layer.attend), scale(layer.attend)
+        self.plain, self.scale = _fused(layer.attend), scale(layer.attend)
 
     def __call__(self, x: Tensor, number: int, now: Now) -> Tensor:
         """What each row takes home from what it has written."""
@@ -278,7 +278,7 @@ class Stepwise:
         device = next(every[0].parameters()).device.type
         if torch.is_grad_enabled() or autocast_is_on(device):
             return None
-        return Stepwise(every) if all(usual(block) for block in every) else None
+        return Stepwise(every) if all(_usual(block) for block in every) else None
 
     def __call__(
         self, x: Float[Tensor, "B D"], written: Written, asked: Asked | None = None
@@ -308,7 +308,7 @@ def entered(
     return torch.add(position.table[first], found, alpha=embed.scale)
 
 
-def usual(block: EncoderBlock | DecoderBlock) -> bool:
+def _usual(block: EncoderBlock | DecoderBlock) -> bool:
     """Is it as Layer takes it to be, with nobody waiting to be called?"""
     if block.training or not block.attention.attend.by_content:
         return False
@@ -317,10 +317,10 @@ def usual(block: EncoderBlock | DecoderBlock) -> bool:
     if isinstance(block, EncoderBlock):
         return True
     cross = block.cross
-    return cross.heads == cross.key_heads and fused(cross.attend)
+    return cross.heads == cross.key_heads and _fused(cross.attend)
 
 
-def fused(attend: Attend) -> bool:
+def _fused(attend: Attend) -> bool:
     """Products of queries and keys as they are, softmax, and a sum."""
     plain = type(attend.score) in (Dot, ScaledDot) and type(attend.read) is WeightedSum
     return plain and attend.weigh.temperature is not None

@@ -25,15 +25,15 @@ from regard.attention import Mask, padding, sinusoid
 from regard.core.config import Config
 from regard.core.errors import UserError, choose, divides
 from regard.core.protocols import Batch
+from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import within
 from regard.layers.block import EncoderBlock
-from regard.layers.dropout import Dropout
 from regard.layers.embedding import SegmentEmbedding, TokenEmbedding
 from regard.layers.feedforward import ACTIVATIONS, FeedForward
 from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.position import Learned
 
-SPREAD = 0.02
+_SPREAD = 0.02
 """How weights begin (Devlin et al. 2019, as in their code)."""
 
 
@@ -44,7 +44,7 @@ class Encoding(Config):
     heads: PositiveInt = 4
     layers: PositiveInt = 4
     heads_left: tuple[PositiveInt, ...] | None = None
-    """How many heads each layer has, where some were taken out (regard/heads.py)."""
+    """How many heads each layer has, where some were taken out (regard/experiments/heads.py)."""
     hidden: PositiveInt | None = None
     """Units of the feed-forward layers; four times the width if not given."""
     activation: str = "gelu"
@@ -58,7 +58,7 @@ class Encoding(Config):
     norm: Literal["after", "before"] = "after"
     """Normalise after each sum, or before each branch and once more at the end."""
     norm_eps: PositiveFloat = 1e-12
-    spread: PositiveFloat = SPREAD
+    spread: PositiveFloat = _SPREAD
     """The spread of the vectors of tokens and of positions before they are trained."""
     waves: bool = False
     """Let positions begin as sines and cosines, so that near ones are alike from the start."""
@@ -99,9 +99,9 @@ class TextEncoder(nn.Module):
     def _begin_tables(self) -> None:
         """Tokens and positions with the spread that is asked for; positions perhaps as waves."""
         spread, places = self.config.spread, self.position.table
-        self.embed.table.weight.mul_(spread / SPREAD)
+        self.embed.table.weight.mul_(spread / _SPREAD)
         if not self.config.waves:
-            places.mul_(spread / SPREAD)
+            places.mul_(spread / _SPREAD)
             return
         positions = torch.arange(len(places), device=places.device, dtype=places.dtype)
         waves = sinusoid(positions, places.shape[1])  # [T,D]
@@ -148,7 +148,7 @@ class TextEncoder(nn.Module):
 
     def every(self, batch: Batch) -> list[Float[Tensor, "B T D"]]:
         """What goes into the first layer, and what each layer made of it."""
-        mask = real_tokens(batch)
+        mask = _real_tokens(batch)
         made = [self.entered(batch)]
         for block in self.blocks:
             made.append(self._through(block, made[-1], mask))
@@ -208,7 +208,7 @@ def real_of(batch: Batch) -> Bool[Tensor, "B T"] | None:
     return None
 
 
-def real_tokens(batch: Batch) -> Mask | None:
+def _real_tokens(batch: Batch) -> Mask | None:
     """The mask that lets tokens look at those that are real."""
     if "allowed" in batch:
         return padding(batch["allowed"].bool())
@@ -242,6 +242,6 @@ def begin_small(model: nn.Module) -> None:
     """Weights normal with a small spread, and no biases."""
     for each in model.modules():
         if isinstance(each, nn.Linear):
-            nn.init.normal_(each.weight, std=SPREAD)
+            nn.init.normal_(each.weight, std=_SPREAD)
             if each.bias is not None:
                 nn.init.zeros_(each.bias)

@@ -8,8 +8,8 @@ draw(seen, Path("page.html"))                      # a page to look around in
 show(seen)                                         # the same in a notebook
 """
 
+from regard.look.compact import as_json, packed
 from regard.look.notebook import Looks, show
-from regard.look.packed import as_json, packed
 from regard.look.page import page, save_page
 from regard.look.payload import Payload
 from regard.look.picture import draw
@@ -27,8 +27,8 @@ from regard.look.plot import (
     reach,
     tradeoff,
 )
+from regard.look.recording import ancestry, followed, joined, payloads
 from regard.look.rollout import rollout
-from regard.look.taped import ancestry, followed, joined, payloads
 
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion",

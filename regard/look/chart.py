@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from regard.core.errors import UserError
-from regard.look.sheet import (
+from regard.look.figure import (
     BLUE,
     GREEN,
     INK,
@@ -29,7 +29,7 @@ from regard.look.sheet import (
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
 """Of systems beside each other; with more than there are, they begin again with other hatching."""
-HATCHES = ("", "//", "..", "xx")
+_HATCHES = ("", "//", "..", "xx")
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Curve:
     values: list[float] = field(default_factory=list)
 
 
-def read_log(path: Path) -> dict[str, Curve]:
+def _read_log(path: Path) -> dict[str, Curve]:
     """The curves of a log.jsonl: `loss` and `lr` of training, and `validation NAME`.
 
     A last line that is still being written is passed over.
@@ -53,7 +53,7 @@ def read_log(path: Path) -> dict[str, Curve]:
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         if not line.endswith("\n"):
             break
-        for name, (update, value) in points_of(line, f"{path}:{number}").items():
+        for name, (update, value) in _points_of(line, f"{path}:{number}").items():
             curve = found.setdefault(name, Curve())
             curve.updates.append(update)
             curve.values.append(value)
@@ -62,7 +62,7 @@ def read_log(path: Path) -> dict[str, Curve]:
     return found
 
 
-def points_of(line: str, where: str) -> dict[str, tuple[int, float]]:
+def _points_of(line: str, where: str) -> dict[str, tuple[int, float]]:
     """The points that one line of a log adds, by curve."""
     try:
         values = json.loads(line)
@@ -85,7 +85,7 @@ def points_of(line: str, where: str) -> dict[str, tuple[int, float]]:
 
 def curves_figure(log: Path) -> Figure:
     """Losses together, every other metric for itself, and the learning rate below."""
-    found = read_log(log)
+    found = _read_log(log)
     losses: list[str] = [name for name in ("loss", "validation loss") if name in found]
     others = sorted(name for name in found if name not in ("loss", "lr", "validation loss"))
     panels = [("loss", losses)] if losses else []
@@ -124,7 +124,7 @@ def bars_by_length_figure(
     sentences: Sequence[int] | None,
 ) -> Figure:
     """One group of bars for each span of lengths, one bar for each system."""
-    check_bars(systems, lengths, sentences)
+    _check_bars(systems, lengths, sentences)
     figure = sheet(max(6.0, 0.35 * len(lengths) * (len(systems) + 1)), 3.6)
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
@@ -138,7 +138,7 @@ def bars_by_length_figure(
             [nan if value is None else value for value in values],
             width=0.92 * each,
             color=COLOURS[order % len(COLOURS)],
-            hatch=HATCHES[order // len(COLOURS) % len(HATCHES)],
+            hatch=_HATCHES[order // len(COLOURS) % len(_HATCHES)],
             edgecolor="white",
             linewidth=0,
             label=name,
@@ -164,7 +164,7 @@ def bars_by_length_figure(
     return figure
 
 
-def check_bars(
+def _check_bars(
     systems: Mapping[str, Sequence[float | None]],
     lengths: Sequence[tuple[int, int | None]],
     sentences: Sequence[int] | None,
@@ -217,7 +217,7 @@ def positions_figure(table: np.ndarray) -> Figure:
 
 def reach_figure(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) -> Figure:
     """How long the gradient is at each token that was read, on a scale of powers of ten."""
-    check_reach(lengths, labels)
+    _check_reach(lengths, labels)
     figure = sheet(min(14.0, max(6.0, 0.24 * len(labels))), 3.8)
     figure.set_layout_engine("constrained")
     axes = figure.subplots()
@@ -248,7 +248,7 @@ def reach_figure(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) 
     return figure
 
 
-def check_reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) -> None:
+def _check_reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) -> None:
     """A finite length for each token, and at least one token."""
     if not lengths or not labels:
         raise UserError("a reach needs at least one curve over at least one token")

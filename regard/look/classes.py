@@ -6,11 +6,11 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from regard.look.sheet import INK, SHADES, SOFT, font_for, sheet, text_width, written
+from regard.look.figure import INK, SHADES, SOFT, font_for, sheet, text_width, written
 
-CELL = 44.0
+_CELL = 44.0
 """Points of a cell."""
-MOST = 24
+_MOST = 24
 """Classes whose cells have a number; more are too many to read."""
 
 
@@ -19,7 +19,7 @@ def confusion_figure(labels: Sequence[str], counts: Float[np.ndarray, "C K"]) ->
     texts = written(labels)
     font = font_for(texts, 10.0)
     margin = max(text_width(text, font) for text in texts) + 24
-    side = CELL * len(texts)
+    side = _CELL * len(texts)
     figure = sheet((margin + side + 8) / 72, (side + margin + 8) / 72)
     wide, tall = figure.get_size_inches() * 72
     axes = figure.add_axes((margin / wide, 4 / tall, side / wide, side / tall))
@@ -33,7 +33,7 @@ def confusion_figure(labels: Sequence[str], counts: Float[np.ndarray, "C K"]) ->
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     for line in axes.spines.values():
         line.set_visible(False)
-    if len(texts) <= MOST:
+    if len(texts) <= _MOST:
         for (true, said), count in np.ndenumerate(counts):
             axes.text(
                 said, true, f"{int(count)}", fontsize=9, ha="center", va="center_baseline",

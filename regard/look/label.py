@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 LONGEST = 20
 """Signs of a label; of a longer one the middle is left out, since both ends tell words apart."""
-TAIL = 6
+_TAIL = 6
 """Signs that are kept of its end."""
 
 SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "←"}
@@ -60,12 +60,12 @@ def shortened(signs: list[str]) -> str:
     """The signs as one text, without the middle if it is too long; no sign is cut in two."""
     if sum(map(len, signs)) <= LONGEST:
         return "".join(signs)
-    head = fitting(signs, LONGEST - TAIL - 1) or signs[:1]
-    tail = fitting(signs[: len(head) - 1 : -1], TAIL)
+    head = _fitting(signs, LONGEST - _TAIL - 1) or signs[:1]
+    tail = _fitting(signs[: len(head) - 1 : -1], _TAIL)
     return "".join([*head, "…", *reversed(tail)])
 
 
-def fitting(signs: list[str], room: int) -> list[str]:
+def _fitting(signs: list[str], room: int) -> list[str]:
     """As many of the first signs as there is room for."""
     count = 0
     while count < len(signs) and len(signs[count]) <= room:

@@ -14,8 +14,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from regard.core.errors import UserError
-from regard.look.payload import Payload
-from regard.look.sheet import (
+from regard.look.figure import (
     GREY,
     INK,
     ORANGE,
@@ -29,40 +28,41 @@ from regard.look.sheet import (
     text_width,
     written,
 )
+from regard.look.payload import Payload
 
 WIDEST_CELL, NARROWEST_CELL = 0.42, 0.17
 """Inches. Labels stay readable down to the narrowest; below it only some are written."""
-SIDE = 9.0
+_SIDE = 9.0
 """Inches that a matrix may be wide before its cells get narrower."""
-LONGEST_SIDE = 22.0
+_LONGEST_SIDE = 22.0
 """Inches that it may be at most."""
-GAP = 0.1
+_GAP = 0.1
 """Inches between small matrices."""
-NUMBERS_UP_TO = 10
+_NUMBERS_UP_TO = 10
 """Rows and columns of a matrix that has its numbers written in."""
 
 
 def alignment_figure(payload: Payload, marked: Sequence[int] | None = None) -> Figure:
     """The mean of a payload's heads as shades, with words on both axes."""
     queries, keys = payload.matrix.shape
-    cell = cell_inches(max(queries, keys))
+    cell = _cell_inches(max(queries, keys))
     figure = sheet(keys * cell, queries * cell)
     axes = figure.add_axes((0, 0, 1, 1))
-    most = scale_of([payload.matrix])
-    image = painted(axes, payload.matrix, most)
+    most = _scale_of([payload.matrix])
+    image = _painted(axes, payload.matrix, most)
     bare(axes)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
-    write_keys(axes, payload.keys, cell)
-    write_queries(axes, payload.queries, cell)
+    _write_keys(axes, payload.keys, cell)
+    _write_queries(axes, payload.queries, cell)
     axes.set_ylabel(payload.axes[0], fontsize=9, color=SOFT)
     axes.set_xlabel(payload.axes[1], fontsize=9, color=SOFT, labelpad=6)
     if cell >= 0.25:
-        rule(axes, queries, keys)
-    if max(queries, keys) <= NUMBERS_UP_TO:
-        write_numbers(axes, payload.matrix, most)
+        _rule(axes, queries, keys)
+    if max(queries, keys) <= _NUMBERS_UP_TO:
+        _write_numbers(axes, payload.matrix, most)
     if marked is not None:
-        mark(axes, checked_path(marked, queries, keys))
+        _mark(axes, _checked_path(marked, queries, keys))
     title = heading(payload.title)
     axes.set_title(
         title, fontproperties=font_for([title], 11.0), color=INK, parse_math=False, pad=9
@@ -71,27 +71,27 @@ def alignment_figure(payload: Payload, marked: Sequence[int] | None = None) -> F
     return figure
 
 
-def cell_inches(count: int) -> float:
+def _cell_inches(count: int) -> float:
     """How wide the cells of so many columns are."""
-    roomy = min(WIDEST_CELL, max(NARROWEST_CELL, SIDE / count))
-    return min(roomy, LONGEST_SIDE / count)
+    roomy = min(WIDEST_CELL, max(NARROWEST_CELL, _SIDE / count))
+    return min(roomy, _LONGEST_SIDE / count)
 
 
-def scale_of(matrices: Sequence[np.ndarray]) -> float:
+def _scale_of(matrices: Sequence[np.ndarray]) -> float:
     """The largest weight: what is drawn darkest. One where nothing weighs anything."""
     return max(float(matrix.max()) for matrix in matrices) or 1.0
 
 
-def painted(axes: Axes, matrix: np.ndarray, most: float) -> AxesImage:
+def _painted(axes: Axes, matrix: np.ndarray, most: float) -> AxesImage:
     """The numbers as shades from zero to the most there is."""
     return axes.imshow(
         matrix, cmap=SHADES, vmin=0.0, vmax=most, aspect="auto", interpolation="nearest"
     )
 
 
-def write_keys(axes: Axes, tokens: Sequence[str], cell: float) -> None:
+def _write_keys(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     """Tokens along the top, upright where they fit, turned where they do not."""
-    every, size = density(cell)
+    every, size = _density(cell)
     texts = written(tokens[::every])
     font = font_for(texts, size)
     widest = max(text_width(text, font) for text in texts)
@@ -109,9 +109,9 @@ def write_keys(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     )
 
 
-def write_queries(axes: Axes, tokens: Sequence[str], cell: float) -> None:
+def _write_queries(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     """Tokens down the side."""
-    every, size = density(cell)
+    every, size = _density(cell)
     texts = written(tokens[::every])
     axes.set_yticks(
         range(0, len(tokens), every),
@@ -122,20 +122,20 @@ def write_queries(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     )
 
 
-def density(cell: float) -> tuple[int, float]:
+def _density(cell: float) -> tuple[int, float]:
     """Every how-manieth label is written in cells of this size, and in which size of letters."""
     every = ceil(NARROWEST_CELL / cell - 1e-9)
     return every, min(10.5, 0.75 * cell * every * 72)
 
 
-def rule(axes: Axes, queries: int, keys: int) -> None:
+def _rule(axes: Axes, queries: int, keys: int) -> None:
     """White lines between the cells."""
     axes.set_xticks(np.arange(0.5, keys - 1), minor=True)
     axes.set_yticks(np.arange(0.5, queries - 1), minor=True)
     axes.grid(which="minor", color="white", linewidth=1.2)
 
 
-def write_numbers(axes: Axes, matrix: np.ndarray, most: float) -> None:
+def _write_numbers(axes: Axes, matrix: np.ndarray, most: float) -> None:
     """The weights in their cells; what rounds to nothing needs no text."""
     for (row, column), number in np.ndenumerate(matrix):
         text = f"{number:.2f}".removeprefix("0")
@@ -144,7 +144,7 @@ def write_numbers(axes: Axes, matrix: np.ndarray, most: float) -> None:
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
 
 
-def checked_path(marked: Sequence[int], queries: int, keys: int) -> Sequence[int]:
+def _checked_path(marked: Sequence[int], queries: int, keys: int) -> Sequence[int]:
     """A key for each query."""
     if len(marked) != queries or not all(0 <= key < keys for key in marked):
         raise UserError(
@@ -154,7 +154,7 @@ def checked_path(marked: Sequence[int], queries: int, keys: int) -> Sequence[int
     return marked
 
 
-def mark(axes: Axes, marked: Sequence[int]) -> None:
+def _mark(axes: Axes, marked: Sequence[int]) -> None:
     """A frame around the chosen key of each query."""
     for query, key in enumerate(marked):
         corner = (key - 0.5, query - 0.5)
@@ -172,18 +172,18 @@ def grid_figure(payloads: Sequence[Payload]) -> Figure:
     wide = min(2.2, max(0.9, 12 / len(heads)))
     shape = max(len(payload.queries) / len(payload.keys) for payload in payloads)
     tall = wide * min(2.0, max(0.4, shape))
-    width = len(heads) * (wide + GAP) - GAP
-    height = len(payloads) * (tall + GAP) - GAP
+    width = len(heads) * (wide + _GAP) - _GAP
+    height = len(payloads) * (tall + _GAP) - _GAP
     figure = sheet(width, height)
-    most = scale_of([payload.weights for payload in payloads])
+    most = _scale_of([payload.weights for payload in payloads])
     for row, payload in enumerate(payloads):
         for place, head in enumerate(payload.heads or (0,)):
-            left = heads.index(head) * (wide + GAP)
-            bottom = height - row * (tall + GAP) - tall
+            left = heads.index(head) * (wide + _GAP)
+            bottom = height - row * (tall + _GAP) - tall
             box = (left / width, bottom / height, wide / width, tall / height)
             axes = figure.add_axes(box)
-            image = painted(axes, payload.weights[place], most)
-            framed(axes)
+            image = _painted(axes, payload.weights[place], most)
+            _framed(axes)
             if row == 0 and payload.heads is not None:
                 axes.set_title(f"head {head}", fontsize=9, color=INK)
             if place == 0:
@@ -194,7 +194,7 @@ def grid_figure(payloads: Sequence[Payload]) -> Figure:
     return figure
 
 
-def framed(axes: Axes) -> None:
+def _framed(axes: Axes) -> None:
     """A hair of a frame, so that a matrix of zeros is still one."""
     axes.set_xticks([])
     axes.set_yticks([])

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def shares(matrix: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "R K"], np.ndarray]:
+def _shares(matrix: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "R K"], np.ndarray]:
     """The rows that weigh anything, each summing to one, and their places."""
     table = matrix.astype(np.float64)
     sums = table.sum(axis=1)
@@ -29,7 +29,7 @@ def shares(matrix: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "R K"], 
 
 def entropy(matrix: Float[np.ndarray, "Q K"]) -> float:
     """Bits of an average row: 0 looks at one key, log2 of their number looks at all alike."""
-    rows, _ = shares(matrix)
+    rows, _ = _shares(matrix)
     bits = -(rows * np.log2(np.where(rows > 0, rows, 1.0))).sum(axis=1)
     return float(bits.mean()) + 0.0 if len(rows) else 0.0
 
@@ -40,7 +40,7 @@ def distance(matrix: Float[np.ndarray, "Q K"]) -> float:
     In a text that looks at itself, that is how many tokens lie between a query and what it looks
     at. Of two texts the diagonal goes from corner to corner.
     """
-    rows, places = shares(matrix)
+    rows, places = _shares(matrix)
     queries, keys = matrix.shape
     straight = places * ((keys - 1) / max(queries - 1, 1))
     away = np.abs(np.arange(keys)[None] - straight[:, None])
@@ -53,7 +53,7 @@ def alignment(matrix: Float[np.ndarray, "Q K"]) -> float:
     Pearson's correlation of the place of a query and the mean place it looks at; 0 where all look
     at the same place.
     """
-    rows, places = shares(matrix)
+    rows, places = _shares(matrix)
     means = rows @ np.arange(matrix.shape[1])
     if len(rows) < 2 or np.ptp(means) < 1e-9:
         return 0.0

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from regard.attention.tape import Call, Tape
 from regard.core.errors import UserError
-from regard.look.packed import BUDGET
+from regard.look.compact import BUDGET
 from regard.look.page import page
 from regard.look.payload import Payload
 from regard.look.picture import draw
-from regard.look.taped import Labels, going_on, joined, labelled_sites, payloads, places_of
+from regard.look.recording import Labels, going_on, joined, labelled_sites, payloads, places_of
 
-FRAME = (
+_FRAME = (
     '<iframe title="attention" sandbox="allow-scripts allow-downloads" loading="lazy" '
     'width="100%" height="{height}" style="border:0;border-radius:10px" srcdoc="{page}"></iframe>'
 )
@@ -42,7 +42,7 @@ class Looks:
     def _repr_html_(self) -> str:
         # Notebooks keep what they show, and most refuse more than this.
         text = page(self.payloads, title=self.title, embedded=True, budget=BUDGET // 2)
-        return FRAME.format(height=self.height, page=escape(text, quote=True))
+        return _FRAME.format(height=self.height, page=escape(text, quote=True))
 
     def save(self, path: Path | str) -> None:
         """A file: .html is the page, .png, .svg and .pdf are pictures."""
@@ -66,7 +66,7 @@ def of_tape(
     are joined; calls that are not steps of one decoding are shown each for itself.
     """
     if labels is None:
-        named: Labels = {site: numbers(tape[site]) for site in tape.sites}
+        named: Labels = {site: _numbers(tape[site]) for site in tape.sites}
     else:
         named = labels if isinstance(labels, Mapping) else {"*": labels}
     found: list[Payload] = []
@@ -76,7 +76,7 @@ def of_tape(
     return show(found)
 
 
-def numbers(calls: Sequence[Call]) -> tuple[list[str], list[str]]:
+def _numbers(calls: Sequence[Call]) -> tuple[list[str], list[str]]:
     """A number for each query and key of a site."""
     queries = max(places_of(calls)) + 1
     keys = max(call.weights.shape[3] for call in calls)

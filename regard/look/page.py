@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from regard.core.atomic import replacing
-from regard.look.packed import BUDGET, as_json, packed
+from regard.look.compact import BUDGET, as_json, packed
 from regard.look.payload import Payload, whole_letters
 
 STATIC = files("regard.look") / "static"
@@ -40,10 +40,10 @@ MODULES = (
 )
 """The modules of the page; each imports only from those before it."""
 
-IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
-EXPORT = re.compile(r"^export (?=(async )?(function|class|const) )", re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(async )?(function|class|const) )", re.MULTILINE)
 
-PAGE = """<!doctype html>
+_PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -88,7 +88,7 @@ def page(
     # From the contents, so that the same numbers are the same bytes. No label can name it: the
     # label would have to hold a sum over itself.
     nonce = sha256("\0".join((data, script, style)).encode("utf-8")).hexdigest()[:32]
-    return PAGE.format(
+    return _PAGE.format(
         policy=policy(nonce),
         title=escape(whole_letters(title[:200])) or "regard",
         nonce=nonce,
@@ -123,4 +123,4 @@ def read(name: str) -> str:
 
 def joined_modules() -> str:
     """All modules as one."""
-    return "\n".join(EXPORT.sub("", IMPORT.sub("", read(name))) for name in MODULES)
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", read(name))) for name in MODULES)

@@ -38,13 +38,13 @@ def plain_array(numbers: object) -> Float[np.ndarray, "..."]:
         array = np.array(numbers, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise UserError(
-            f"a table of numbers with rows of one length is needed, not this {described(numbers)}"
+            f"a table of numbers with rows of one length is needed, not this {_described(numbers)}"
         ) from error
     array.setflags(write=False)
     return array
 
 
-def described(numbers: object) -> str:
+def _described(numbers: object) -> str:
     """What was given, in a few words."""
     return f"{type(numbers).__name__} {str(numbers)[:60]!r}"
 
@@ -223,4 +223,4 @@ def check_labels(name: str, labels: Sequence[str], count: int) -> None:
         raise UserError(f"{len(labels)} labels for {count} {name}: give one text for each of them")
     for label in labels:
         if not isinstance(label, str):
-            raise UserError(f"labels of {name} must be texts, not {described(label)}")
+            raise UserError(f"labels of {name} must be texts, not {_described(label)}")

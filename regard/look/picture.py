@@ -10,7 +10,7 @@ from regard.look.plot import alignment, document, flow, grid, heat
 from regard.look.rollout import rollout
 
 
-def single(payloads: Sequence[Payload], view: str) -> Payload:
+def _single(payloads: Sequence[Payload], view: str) -> Payload:
     """The one payload that a view has room for."""
     if len(payloads) > 1:
         raise UserError(
@@ -20,9 +20,9 @@ def single(payloads: Sequence[Payload], view: str) -> Payload:
     return payloads[0]
 
 
-def levels(payloads: Sequence[Payload]) -> tuple[Payload, Payload]:
+def _levels(payloads: Sequence[Payload]) -> tuple[Payload, Payload]:
     """Words and sentences of a document: two sites that pool, the second over the first."""
-    if not two_levels(payloads):
+    if not _two_levels(payloads):
         raise UserError(
             "the view 'document' shows the words and the sentences of a document, which only a "
             "model of two levels looks at; choose another view"
@@ -30,7 +30,7 @@ def levels(payloads: Sequence[Payload]) -> tuple[Payload, Payload]:
     return payloads[0], payloads[1]
 
 
-def two_levels(payloads: Sequence[Payload]) -> bool:
+def _two_levels(payloads: Sequence[Payload]) -> bool:
     """Do sentences look at words here, and one query at the sentences?"""
     if len(payloads) != 2 or any(each.kind != "pool" for each in payloads):
         return False
@@ -40,7 +40,7 @@ def two_levels(payloads: Sequence[Payload]) -> bool:
 
 def fitting(payloads: Sequence[Payload]) -> str:
     """The view that fits best, where none was asked for."""
-    if two_levels(payloads):
+    if _two_levels(payloads):
         return "document"
     if len(payloads) == 1 and payloads[0].kind == "pool":
         return "text"
@@ -48,12 +48,12 @@ def fitting(payloads: Sequence[Payload]) -> str:
 
 
 DRAWINGS: dict[str, Callable[[Sequence[Payload], Path], None]] = {
-    "matrix": lambda payloads, path: alignment(single(payloads, "matrix"), path),
+    "matrix": lambda payloads, path: alignment(_single(payloads, "matrix"), path),
     "heads": lambda payloads, path: grid(payloads, path),
-    "links": lambda payloads, path: flow(single(payloads, "links"), path),
-    "text": lambda payloads, path: heat(single(payloads, "text"), path),
+    "links": lambda payloads, path: flow(_single(payloads, "links"), path),
+    "text": lambda payloads, path: heat(_single(payloads, "text"), path),
     "rollout": lambda payloads, path: alignment(rollout(payloads), path),
-    "document": lambda payloads, path: document(*levels(payloads), path),
+    "document": lambda payloads, path: document(*_levels(payloads), path),
 }
 """What can be drawn of payloads, by the name of the view; the page has all but the last two."""
 
@@ -72,7 +72,7 @@ def draw(
         if view == "rollout":
             save_page([rollout(payloads)], path, title=title)
         elif view == "document":
-            save_page(levels(payloads), path, title=title, view="text")
+            save_page(_levels(payloads), path, title=title, view="text")
         else:
             save_page(payloads, path, title=title, view=view)
         return

@@ -15,17 +15,17 @@ from threading import RLock
 from regard.core.errors import UserError
 from regard.look.payload import Numbers, Payload, plain_array
 
-SUFFIXES = (".pdf", ".png", ".svg")
+_SUFFIXES = (".pdf", ".png", ".svg")
 
 _TURN = RLock()
 
 
 @contextmanager
-def drawing(path: Path | str) -> Iterator[Path]:
+def _drawing(path: Path | str) -> Iterator[Path]:
     """A turn at matplotlib, with settings of its own; gives the path, if it ends as it may."""
     path = Path(path)
-    if path.suffix.lower() not in SUFFIXES:
-        raise UserError(f"{path}: a picture must end in one of {', '.join(SUFFIXES)}")
+    if path.suffix.lower() not in _SUFFIXES:
+        raise UserError(f"{path}: a picture must end in one of {', '.join(_SUFFIXES)}")
     try:
         import matplotlib
     except ImportError as error:
@@ -44,18 +44,18 @@ def alignment(payload: Payload, path: Path | str, *, marked: Sequence[int] | Non
 
     `marked` frames one key of each query: what was chosen, or `payload.strongest`.
     """
-    with drawing(path) as path:
+    with _drawing(path) as path:
+        from regard.look.figure import save
         from regard.look.matrix import alignment_figure
-        from regard.look.sheet import save
 
         save(alignment_figure(payload, marked), path)
 
 
 def grid(payloads: Sequence[Payload], path: Path | str) -> None:
     """All heads of several layers as small matrices on one scale."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
+        from regard.look.figure import save
         from regard.look.matrix import grid_figure
-        from regard.look.sheet import save
 
         save(grid_figure(payloads), path)
 
@@ -65,8 +65,8 @@ def heat(payload: Payload, path: Path | str) -> None:
 
     Where no query looks beyond itself, only what came before it is written.
     """
-    with drawing(path) as path:
-        from regard.look.sheet import save
+    with _drawing(path) as path:
+        from regard.look.figure import save
         from regard.look.text import heat_figure
 
         save(heat_figure(payload), path)
@@ -74,26 +74,26 @@ def heat(payload: Payload, path: Path | str) -> None:
 
 def document(words: Payload, sentences: Payload, path: Path | str) -> None:
     """A document with its two levels: bars for sentences, shades for words."""
-    with drawing(path) as path:
-        from regard.look.levels import document_figure
-        from regard.look.sheet import save
+    with _drawing(path) as path:
+        from regard.look.document import document_figure
+        from regard.look.figure import save
 
         save(document_figure(words, sentences), path)
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str) -> None:
     """Which class was taken for which: `counts[true][said]`, with the names of the classes."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
         from regard.look.classes import confusion_figure
-        from regard.look.sheet import save
+        from regard.look.figure import save
 
         save(confusion_figure(labels, plain_array(counts)), path)
 
 
 def flow(payload: Payload, path: Path | str) -> None:
     """Links between the keys on the left and the queries on the right."""
-    with drawing(path) as path:
-        from regard.look.sheet import save
+    with _drawing(path) as path:
+        from regard.look.figure import save
         from regard.look.text import flow_figure
 
         save(flow_figure(payload), path)
@@ -101,9 +101,9 @@ def flow(payload: Payload, path: Path | str) -> None:
 
 def curves(log: Path | str, path: Path | str) -> None:
     """The training of a run from its log.jsonl: losses, validation, learning rate."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
         from regard.look.chart import curves_figure
-        from regard.look.sheet import save
+        from regard.look.figure import save
 
         save(curves_figure(Path(log)), path)
 
@@ -122,27 +122,27 @@ def bars_by_length(
     them, None where there is none. `sentences` says how many there are of each: a bar of three is
     worth little.
     """
-    with drawing(path) as path:
+    with _drawing(path) as path:
         from regard.look.chart import bars_by_length_figure
-        from regard.look.sheet import save
+        from regard.look.figure import save
 
         save(bars_by_length_figure(systems, lengths, score=score, sentences=sentences), path)
 
 
 def positions(table: Numbers, path: Path | str) -> None:
     """Position encodings, `[T,D]`, and how alike they are."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
         from regard.look.chart import positions_figure
-        from regard.look.sheet import save
+        from regard.look.figure import save
 
         save(positions_figure(plain_array(table)), path)
 
 
 def reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str], path: Path | str) -> None:
     """How far gradients reach: their length at each token that was read, a curve for each name."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
         from regard.look.chart import reach_figure
-        from regard.look.sheet import save
+        from regard.look.figure import save
 
         save(reach_figure(lengths, labels), path)
 
@@ -155,9 +155,9 @@ def tradeoff(
     quality: str,
 ) -> None:
     """What each value of a comparison cost and how good it was, with its interval."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
+        from regard.look.figure import save
         from regard.look.quality import tradeoff_figure
-        from regard.look.sheet import save
 
         save(tradeoff_figure(points, cost=cost, quality=quality), path)
 
@@ -169,17 +169,17 @@ def growth(
     crossings: Mapping[str, Sequence[tuple[float, str]]],
 ) -> None:
     """Costs that grow with length, and where one overtakes another."""
-    with drawing(path) as path:
+    with _drawing(path) as path:
+        from regard.look.figure import save
         from regard.look.quality import growth_figure
-        from regard.look.sheet import save
 
         save(growth_figure(panels, crossings), path)
 
 
 def spread(columns: Mapping[str, Sequence[float]], path: Path | str) -> None:
     """How the numbers of many texts are spread, a row for each name."""
-    with drawing(path) as path:
-        from regard.look.dots import spread_figure
-        from regard.look.sheet import save
+    with _drawing(path) as path:
+        from regard.look.figure import save
+        from regard.look.strip import spread_figure
 
         save(spread_figure(columns), path)

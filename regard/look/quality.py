@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 
 from regard.core.errors import UserError
 from regard.look.chart import COLOURS
-from regard.look.sheet import INK, SOFT, font_for, heading, plain, sheet
+from regard.look.figure import INK, SOFT, font_for, heading, plain, sheet
 
-Point = tuple[float, float, float, float]
+_Point = tuple[float, float, float, float]
 """What it cost, how good it was, and from where to where that may reach."""
 
 
-def tradeoff_figure(points: Mapping[str, Point], *, cost: str, quality: str) -> Figure:
+def tradeoff_figure(points: Mapping[str, _Point], *, cost: str, quality: str) -> Figure:
     """A point for each value: what it cost along the bottom, how good it was up the side."""
     if not points:
         raise UserError("there is nothing to compare: no points")

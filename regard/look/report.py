@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from regard.core.atomic import replacing
 from regard.look.plot import spread, tradeoff
 
-STYLE = """
+_STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1f; --soft: #666; --line: #ddd; --page: #fff; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e8e8ea; --soft: #a0a0a8; --line: #3a3a40; --page: #18181b; }
@@ -27,7 +27,7 @@ td:not(:first-child), th:not(:first-child) { text-align: right; }
 .note { color: var(--soft); font-size: 0.85rem; }
 """
 
-TAGS = {True: ("yes", "speaks for it"), False: ("no", "speaks against it"),
+_TAGS = {True: ("yes", "speaks for it"), False: ("no", "speaks against it"),
         None: ("open", "shows neither")}  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def save_report(
     """Write the whole report, or leave the file that is there."""
     body = [f"<h1>{escape(title)}</h1>", f'<p class="lead">{escape(lead)}</p>']
     for section in sections:
-        body += written(section)
+        body += _written(section)
     body.append(f'<h2>What may and may not be concluded</h2><p class="note">{escape(caution)}</p>')
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
     page = "\n".join(
@@ -61,7 +61,7 @@ def save_report(
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title><style>{STYLE}</style></head><body>",
+            f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>",
             *body,
             "</body></html>",
         ]
@@ -70,16 +70,16 @@ def save_report(
         file.write(page.encode("utf-8", "replace"))
 
 
-def written(section: Section) -> list[str]:
+def _written(section: Section) -> list[str]:
     """A section as HTML."""
-    kind, tag = TAGS[section.explains]
+    kind, tag = _TAGS[section.explains]
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(mean)}</td><td>{escape(sure)}</td></tr>"
         for name, mean, sure in section.rows
     )
     note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
     seen = (
-        [f'<img alt="change of prediction against divergence" src="{against(section.points)}">']
+        [f'<img alt="change of prediction against divergence" src="{_against(section.points)}">']
         if section.points
         else []
     )
@@ -87,24 +87,24 @@ def written(section: Section) -> list[str]:
         f'<h2>{escape(section.title)}<span class="tag">{tag}</span></h2>',
         f'<p class="says {kind}">{escape(section.says)}</p>',
         *seen,
-        f'<img alt="the numbers of each text" src="{drawn(section.columns)}">',
+        f'<img alt="the numbers of each text" src="{_drawn(section.columns)}">',
         "<table><tr><th>over all texts</th><th>mean</th><th>95 % interval</th></tr>",
         f"{rows}</table>{note}",
     ]
 
 
-def drawn(columns: Mapping[str, Sequence[float]]) -> str:
+def _drawn(columns: Mapping[str, Sequence[float]]) -> str:
     """The picture of some columns, as the address of an image."""
-    return address(lambda path: spread(columns, path))
+    return _address(lambda path: spread(columns, path))
 
 
-def against(points: Mapping[str, tuple[float, float, float, float]]) -> str:
+def _against(points: Mapping[str, tuple[float, float, float, float]]) -> str:
     """The picture of some models, as the address of an image."""
     names = {"cost": "divergence of attention (nats)", "quality": "change of prediction"}
-    return address(lambda path: tradeoff(points, path, **names))
+    return _address(lambda path: tradeoff(points, path, **names))
 
 
-def address(draw: Callable[[Path], None]) -> str:
+def _address(draw: Callable[[Path], None]) -> str:
     """What is drawn, as the address of an image."""
     from base64 import b64encode
 

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Rectangle
 
-from regard.look.payload import Payload
-from regard.look.sheet import (
+from regard.look.figure import (
     BLUE,
     INK,
     SHADES,
@@ -27,17 +26,18 @@ from regard.look.sheet import (
     text_width,
     written,
 )
+from regard.look.payload import Payload
 
 LINE = 19.0
 """Points from one line of words to the next."""
-PAGE = 620.0
+_PAGE = 620.0
 """Points of a line before words go on to the next."""
 BETWEEN = 5.0
 """Points between two words, and left and right of each inside its shade."""
 
-COLUMNS = 230.0
+_COLUMNS = 230.0
 """Points between the two columns of links."""
-THICKEST = 5.0
+_THICKEST = 5.0
 """Points of the heaviest link."""
 LEAST = 0.01
 """Links lighter than this part of the heaviest are not drawn: nobody would see them."""
@@ -68,14 +68,14 @@ def spots_of(texts: Sequence[str], font: FontProperties) -> list[Spot]:
     line, left = 0, 0.0
     for text in texts:
         width = text_width(text, font) + 2 * BETWEEN
-        if left and left + width > PAGE:
+        if left and left + width > _PAGE:
             line, left = line + 1, 0.0
         spots.append(Spot(line, left, width))
         left += width + BETWEEN / 2
     return spots
 
 
-def only_earlier(payload: Payload) -> bool:
+def _only_earlier(payload: Payload) -> bool:
     """Does no query of this text look beyond itself?"""
     matrix = payload.matrix
     return payload.queries == payload.keys and not np.triu(matrix, 1).any()
@@ -93,7 +93,7 @@ def heat_figure(payload: Payload) -> Figure:
     wide = margin + max(spot.left + spot.width for spot in spots)
     figure = sheet(wide / 72, tall * len(steps) / 72)
     axes = on_paper(figure)
-    causal = only_earlier(payload)
+    causal = _only_earlier(payload)
     most = float(matrix.max()) or 1.0
     boxes, weights = [], []
     for query, step in enumerate(steps):
@@ -135,7 +135,7 @@ def flow_figure(payload: Payload) -> Figure:
     queries, keys = matrix.shape
     pitch = min(22.0, max(13.0, 700 / max(queries, keys)))
     height = pitch * max(queries, keys)
-    figure = sheet(COLUMNS / 72, height / 72)
+    figure = sheet(_COLUMNS / 72, height / 72)
     axes = on_paper(figure)
     heights = [pitch * (np.arange(count) + 0.5) for count in (keys, queries)]
     left, right = (each + (height - each[-1] - pitch / 2) / 2 for each in heights)
@@ -145,9 +145,9 @@ def flow_figure(payload: Payload) -> Figure:
     seen = sorted((p for p in pairs if matrix[p] >= LEAST * most), key=lambda pair: matrix[pair])
     weights = np.array([matrix[pair] for pair in seen])
     links = LineCollection(
-        [bend(left[key], right[query]) for query, key in seen],
+        [_bend(left[key], right[query]) for query, key in seen],
         cmap=LinearSegmentedColormap.from_list("links", ["#DCE9F5", BLUE, "#08306B"]),
-        linewidths=0.4 + (THICKEST - 0.4) * weights / most,
+        linewidths=0.4 + (_THICKEST - 0.4) * weights / most,
         capstyle="round",
     )
     links.set_array(weights)
@@ -156,7 +156,7 @@ def flow_figure(payload: Payload) -> Figure:
     size = min(10.5, 0.75 * pitch)
     columns = (
         (payload.keys, left, -BETWEEN, "right", payload.axes[1]),
-        (payload.queries, right, COLUMNS + BETWEEN, "left", payload.axes[0]),
+        (payload.queries, right, _COLUMNS + BETWEEN, "left", payload.axes[0]),
     )
     for tokens, places, across, side, name in columns:
         texts = written(tokens)
@@ -171,8 +171,8 @@ def flow_figure(payload: Payload) -> Figure:
     return figure
 
 
-def bend(start: float, end: float) -> np.ndarray:
+def _bend(start: float, end: float) -> np.ndarray:
     """A line from the left column to the right one that leaves and arrives level."""
     share = np.linspace(0.0, 1.0, 33)
     eased = share * share * (3 - 2 * share)
-    return np.column_stack([COLUMNS * share, start + (end - start) * eased])
+    return np.column_stack([_COLUMNS * share, start + (end - start) * eased])

@@ -7,6 +7,6 @@ imported by http.py and server.py alone.
 
 from regard.serve.engine import Engine
 from regard.serve.limits import Limits
-from regard.serve.served import Change, Choice, Said, Served
+from regard.serve.served_run import Change, Choice, Said, Served
 
 __all__ = ["Change", "Choice", "Engine", "Limits", "Said", "Served"]

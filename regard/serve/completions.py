@@ -13,13 +13,13 @@ from uuid import uuid4
 from regard.core.protocols import Bounded
 from regard.data import Tokeniser
 from regard.decode import Greedy, Piece, Policy, Request, Sampling
+from regard.serve.errors import Refused, too_long, wrong
 from regard.serve.job import Prompt, Writing
 from regard.serve.limits import Limits
-from regard.serve.refused import Refused, too_long, wrong
 from regard.serve.schema import Completion
-from regard.serve.served import Served
+from regard.serve.served_run import Served
 
-NEVER = -9999.0
+_NEVER = -9999.0
 """What is said for the logarithm of a chance of zero, which JSON has no number for."""
 
 
@@ -37,7 +37,7 @@ def policy(asked: Completion) -> Policy:
     )
 
 
-def texts_of(asked: Completion) -> list[str | list[int]]:
+def _texts_of(asked: Completion) -> list[str | list[int]]:
     """The prompts, whichever way they were given."""
     given = asked.prompt
     if isinstance(given, str):
@@ -50,7 +50,7 @@ def texts_of(asked: Completion) -> list[str | list[int]]:
 def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "Completed"]:
     """The job, and where what comes of it is collected. Everything is checked here."""
     stepper, tokeniser = run.writer
-    given, n = texts_of(asked), asked.n or 1
+    given, n = _texts_of(asked), asked.n or 1
     if n > limits.samples:
         raise wrong("n", f"n={n} is more than the {limits.samples} texts there may be")
     if not 0 < len(given) <= limits.prompts:
@@ -63,8 +63,8 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
     context = stepper.context_limit if isinstance(stepper, Bounded) else limits.tokens
     how, prompts = policy(asked), []
     for number, each in enumerate(given):
-        tokens = numbered(each, tokeniser, limits)
-        most = fitting(len(tokens), asked, context)
+        tokens = _numbered(each, tokeniser, limits)
+        most = _fitting(len(tokens), asked, context)
         request = Request(
             policy=how,
             max_tokens=most,
@@ -85,7 +85,7 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
     return job, Completed(asked.model, n, choices, tokeniser, read)
 
 
-def numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> list[int]:
+def _numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> list[int]:
     """The tokens of a prompt; for an empty one a line's end, after which anything may begin."""
     if isinstance(text, str):
         if len(text) > limits.letters:
@@ -101,7 +101,7 @@ def numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> lis
     return text or [tokeniser.eos]
 
 
-def fitting(length: int, asked: Completion, context: int) -> int:
+def _fitting(length: int, asked: Completion, context: int) -> int:
     """How many tokens to write; prompt and answer must fit the context."""
     room = context - length
     most = asked.max_tokens
@@ -136,11 +136,11 @@ class Choice:
         """One more token."""
         if piece.log_probability is not None:
             self.tokens.append(tokeniser.decode([piece.token]))
-            self.logs.append(finite(piece.log_probability))
+            self.logs.append(_finite(piece.log_probability))
             self.offsets.append(len(self.text) + len(self.pending))
             tops: dict[str, float] = {}
             for token, log in piece.alternatives or ():
-                tops.setdefault(tokeniser.decode([token]), finite(log))
+                tops.setdefault(tokeniser.decode([token]), _finite(log))
             self.tops.append(tops)
         self.pending += piece.text
         self.reason = piece.reason
@@ -212,7 +212,7 @@ class Completed:
 async def collected(job: Writing, completed: Completed) -> dict[str, object]:
     """The whole answer."""
     while not completed.whole:
-        for piece in checked(await job.pieces.get()):
+        for piece in _checked(await job.pieces.get()):
             completed.push(piece)
     return completed.form(completed.choices, usage=True)
 
@@ -221,36 +221,36 @@ async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIter
     """Events as they come, several tokens in one if they came faster than they were taken."""
     try:
         while not completed.whole:
-            pieces = checked(await job.pieces.get())
+            pieces = _checked(await job.pieces.get())
             while not job.pieces.empty():
-                pieces += checked(job.pieces.get_nowait())
+                pieces += _checked(job.pieces.get_nowait())
             new = {choice.index: choice for choice in map(completed.push, pieces)}
             said = [each for each in new.values() if each.pending or each.tokens or each.reason]
             if said:
-                yield event(completed.form(said, usage=False))
+                yield _event(completed.form(said, usage=False))
         if usage:
-            yield event(completed.form([], usage=True))
+            yield _event(completed.form([], usage=True))
         yield "data: [DONE]\n\n"
     except Refused as refused:
-        yield event(refused.body())
+        yield _event(refused.body())
 
 
-def checked(pieces: list[Piece] | BaseException) -> list[Piece]:
+def _checked(pieces: list[Piece] | BaseException) -> list[Piece]:
     """Pieces; if something went wrong instead, that is raised."""
     if isinstance(pieces, BaseException):
         raise Refused(500, "the model failed; the server's log says more", code="failed")
     return pieces
 
 
-def event(made: Mapping[str, object]) -> str:
+def _event(made: Mapping[str, object]) -> str:
     """One event of a stream, in ASCII."""
     return f"data: {json.dumps(made, separators=(',', ':'))}\n\n"
 
 
-def finite(log: float) -> float:
+def _finite(log: float) -> float:
     """A number that JSON has.
 
-    >>> finite(float("-inf"))
+    >>> _finite(float("-inf"))
     -9999.0
     """
-    return log if isfinite(log) else NEVER
+    return log if isfinite(log) else _NEVER

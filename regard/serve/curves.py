@@ -9,33 +9,33 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 
-MOST_BYTES = 16_000_000
+_MOST_BYTES = 16_000_000
 """Of a log, counted from its end."""
 MOST_POINTS = 1000
 """Of a curve."""
 
-Points = list[tuple[int, float]]
+_Points = list[tuple[int, float]]
 """Updates with their values."""
 
 
-def curves(folder: Path) -> dict[str, Points]:
+def curves(folder: Path) -> dict[str, _Points]:
     """Every curve by name, such as `train/loss` and `validation/perplexity`."""
-    found: dict[str, Points] = {}
-    for line in whole_lines(folder / "log.jsonl"):
+    found: dict[str, _Points] = {}
+    for line in _whole_lines(folder / "log.jsonl"):
         update = line.get("update")
         if isinstance(update, int):
-            for name, value in numbers(line):
+            for name, value in _numbers(line):
                 found.setdefault(name, []).append((update, value))
-    return {name: thinned(points) for name, points in found.items()}
+    return {name: _thinned(points) for name, points in found.items()}
 
 
-def whole_lines(path: Path) -> Iterator[dict[str, object]]:
+def _whole_lines(path: Path) -> Iterator[dict[str, object]]:
     """The objects of a file of JSON lines that may be being written to."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
-            begin = file.seek(max(0, size - MOST_BYTES))
-            data = file.read(MOST_BYTES)
+            begin = file.seek(max(0, size - _MOST_BYTES))
+            data = file.read(_MOST_BYTES)
     except FileNotFoundError:
         return
     lines = data.split(b"\n")[:-1]  # what follows the last line's end is not whole yet
@@ -48,23 +48,23 @@ def whole_lines(path: Path) -> Iterator[dict[str, object]]:
             yield value
 
 
-def numbers(values: Mapping[str, object], prefix: str = "train") -> Iterator[tuple[str, float]]:
+def _numbers(values: Mapping[str, object], prefix: str = "train") -> Iterator[tuple[str, float]]:
     """The numbers of a line by the name of their curve.
 
-    >>> list(numbers({"update": 3, "loss": 1.0, "validation": {"loss": 2.0}, "note": "no number"}))
+    >>> list(_numbers({"update": 3, "loss": 1.0, "validation": {"loss": 2.0}, "note": "no number"}))
     [('train/loss', 1.0), ('validation/loss', 2.0)]
     """
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from numbers(value, name)
+            yield from _numbers(value, name)
         elif name != "update" and isinstance(value, int | float) and isfinite(value):
             yield f"{prefix}/{name}", float(value)
 
 
-def thinned(points: Points) -> Points:
+def _thinned(points: _Points) -> _Points:
     """At most so many of them, the last among them.
 
-    >>> len(thinned([(update, 0.5) for update in range(5001)]))
+    >>> len(_thinned([(update, 0.5) for update in range(5001)]))
     834
     """
     every = -(-len(points) // MOST_POINTS)

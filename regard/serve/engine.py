@@ -18,15 +18,15 @@ import torch
 from regard.core.errors import UserError
 from regard.core.protocols import Selectable
 from regard.decode import Continuous, Piece, Writer
+from regard.serve.errors import Refused
 from regard.serve.job import Asking, Gone, Job, Writing
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.refused import Refused
-from regard.serve.served import Served
+from regard.serve.served_run import Served
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-Told = Callable[[], None]
+_Told = Callable[[], None]
 """Something to do in the event loop."""
 
 
@@ -118,9 +118,9 @@ class Engine:
             try:
                 run.say("a", ())
             except UserError as error:  # this run has nothing to say, but there may be others
-                log.info("%s says nothing: %s", run.name, error)
+                _log.info("%s says nothing: %s", run.name, error)
             except Exception:  # whoever asks it will be told; the others are served
-                log.exception("%s failed at its first use", run.name)
+                _log.exception("%s failed at its first use", run.name)
 
     def _awaited(self) -> bool:
         """Wait until there is something to do; False at the end."""
@@ -144,7 +144,7 @@ class Engine:
         try:
             action()
         except Exception as error:
-            log.exception("writing with %s failed", run)
+            _log.exception("writing with %s failed", run)
             failed = [each for each in self._unfinished if each.run == run]
             self._batches.pop(run, None)
             for writing in failed:
@@ -247,7 +247,7 @@ class Engine:
                 each.kind = (each.kind, number)
             self._queue.extendleft(reversed(asked))
 
-    def _tell(self, news: Iterable[Told]) -> None:
+    def _tell(self, news: Iterable[_Told]) -> None:
         """Do these in the event loop, if it still runs."""
         calls = list(news)
         if not calls or self._loop is None or self._loop.is_closed():

@@ -19,25 +19,25 @@ from hashlib import sha256
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
+from regard.serve.errors import Refused
 from regard.serve.limits import Limits, is_address, loopback
 from regard.serve.metrics import Metrics
-from regard.serve.refused import Refused
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-Message = MutableMapping[str, object]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Scope = MutableMapping[str, object]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_Message = MutableMapping[str, object]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_Scope = MutableMapping[str, object]
+App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 
-OPEN = ("/health",)
+_OPEN = ("/health",)
 """Routes that need no key: whoever looks after the server has none."""
 
-LEFT = 499
+_LEFT = 499
 """How a request is counted whose client went away, after nginx."""
 
-HEADERS: tuple[tuple[bytes, bytes], ...] = (
+_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
@@ -74,7 +74,7 @@ class Doors:
                 "a page of another origin may not ask this server",
                 code="origin_not_allowed",
             )
-        if self.key is not None and path not in OPEN:
+        if self.key is not None and path not in _OPEN:
             self._check_key(headers.one("authorization"), self.key)
 
     def _known(self, host: str) -> bool:
@@ -89,7 +89,7 @@ class Doors:
 
     def _check_key(self, given: str | None, key: str) -> None:
         """Compare in a time that tells nothing: digests, so that not even the length shows."""
-        digest = sha256(presented(given or "").encode()).digest()
+        digest = sha256(_presented(given or "").encode()).digest()
         if not hmac.compare_digest(digest, sha256(key.encode()).digest()):
             raise Refused(
                 HTTPStatus.UNAUTHORIZED,
@@ -98,10 +98,10 @@ class Doors:
             )
 
 
-def presented(header: str) -> str:
+def _presented(header: str) -> str:
     """The key in an Authorization header: a bearer's, or the password a browser asked for.
 
-    >>> presented("Bearer abc"), presented("Basic OmFiYw=="), presented("nonsense")
+    >>> _presented("Bearer abc"), _presented("Basic OmFiYw=="), _presented("nonsense")
     ('abc', 'abc', '')
     """
     scheme, _, value = header.partition(" ")
@@ -144,7 +144,7 @@ class Guard:
         self._app, self._doors, self._limits, self._metrics = app, doors, limits, metrics
         self._check_room = check_room
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
         """Answer a request, and count it."""
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
@@ -159,13 +159,13 @@ class Guard:
         except Refused as refused:
             await answer.refuse(refused)
         except TimeoutError:
-            await answer.refuse(overdue(self._limits.seconds))
+            await answer.refuse(_overdue(self._limits.seconds))
         finally:
             self._metrics.in_flight -= 1
             seconds = time.perf_counter() - begun
-            self._metrics.answered(route_of(scope), answer.status or LEFT, seconds)
+            self._metrics.answered(_route_of(scope), answer.status or _LEFT, seconds)
 
-    async def _guarded(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
+    async def _guarded(self, scope: _Scope, receive: _Receive, answer: "Answer") -> None:
         raw = scope["headers"]
         assert isinstance(raw, list)
         headers = Headers(raw)
@@ -174,14 +174,14 @@ class Guard:
             self._check_room()
         body = await self._body(headers, receive)
         if body is not None:
-            await self._app(scope, replayed(body, receive), answer)
+            await self._app(scope, _replayed(body, receive), answer)
 
-    async def _body(self, headers: Headers, receive: Receive) -> bytes | None:
+    async def _body(self, headers: Headers, receive: _Receive) -> bytes | None:
         """The whole body; None if the client left before it was there."""
         most = self._limits.body
         length = headers.one("content-length")
         if length is not None and int(length) > most:  # the server has seen that it is a number
-            raise too_large(most)
+            raise _too_large(most)
         parts, size = [], 0
         try:
             async with asyncio.timeout(self._limits.body_seconds):
@@ -194,7 +194,7 @@ class Guard:
                     parts.append(part)
                     size += len(part)
                     if size > most:
-                        raise too_large(most)
+                        raise _too_large(most)
                     if not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
@@ -204,11 +204,11 @@ class Guard:
             ) from None
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
+def _replayed(body: bytes, receive: _Receive) -> _Receive:
     """A body that is here already, and then whatever else comes."""
     given = False
 
-    async def again() -> Message:
+    async def again() -> _Message:
         nonlocal given
         if given:
             return await receive()
@@ -221,32 +221,32 @@ def replayed(body: bytes, receive: Receive) -> Receive:
 class Answer:
     """Sends, adds the headers that every answer has, and remembers how far it got."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: _Send) -> None:
         self._send = send
         self.status: int | None = None
 
-    async def __call__(self, message: Message) -> None:
+    async def __call__(self, message: _Message) -> None:
         """Send one message of an answer."""
         if message["type"] == "http.response.start":
             self.status = int(str(message["status"]))
             given = message.get("headers", ())
             assert isinstance(given, list | tuple)
             names = {name.lower() for name, _ in given}
-            usual = [header for header in HEADERS if header[0] not in names]
+            usual = [header for header in _HEADERS if header[0] not in names]
             message = {**message, "headers": [*given, *usual]}
         await self._send(message)
 
     async def refuse(self, refused: Refused) -> None:
         """Say why not, unless the answer has begun: then it is cut off."""
         if self.status is not None:
-            log.warning("an answer was cut off: %s", refused.message)
+            _log.warning("an answer was cut off: %s", refused.message)
             return  # the server closes the connection, as the answer is not whole
-        headers, body = spelled(refused)
+        headers, body = _spelled(refused)
         await self({"type": "http.response.start", "status": refused.status, "headers": headers})
         await self({"type": "http.response.body", "body": body})
 
 
-def spelled(refused: Refused) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def _spelled(refused: Refused) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """The headers and the body of a refusal."""
     body = json.dumps(refused.body()).encode()
     headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
@@ -266,16 +266,16 @@ def turning_away(check_room: Callable[[], None], metrics: Metrics) -> Callable[[
             check_room()
         except Refused as refused:
             metrics.answered("other", refused.status, 0.0)
-            headers, body = spelled(refused)
+            headers, body = _spelled(refused)
             first = f"HTTP/1.1 {refused.status} {HTTPStatus(refused.status).phrase}".encode()
-            lines = [first, *(b": ".join(header) for header in (*headers, *HEADERS)), b"", body]
+            lines = [first, *(b": ".join(header) for header in (*headers, *_HEADERS)), b"", body]
             return b"\r\n".join(lines)
         return None
 
     return refusal
 
 
-def too_large(most: int) -> Refused:
+def _too_large(most: int) -> Refused:
     """For a body beyond the limit."""
     return Refused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -284,7 +284,7 @@ def too_large(most: int) -> Refused:
     )
 
 
-def overdue(seconds: float) -> Refused:
+def _overdue(seconds: float) -> Refused:
     """For a request that took too long."""
     return Refused(
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -294,6 +294,6 @@ def overdue(seconds: float) -> Refused:
     )
 
 
-def route_of(scope: Scope) -> str:
+def _route_of(scope: _Scope) -> str:
     """The route as it is written in the code: paths that clients make up are all one."""
     return str(getattr(scope.get("route"), "path", "other"))

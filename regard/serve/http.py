@@ -20,17 +20,17 @@ from starlette.types import Receive, Scope, Send
 
 from regard.core.errors import UserError
 from regard.core.protocols import Bounded, Stepper
-from regard.look.packed import as_json, packed
+from regard.look.compact import as_json, packed
 from regard.serve import schema, work
 from regard.serve.completions import collected, prepared, streamed
 from regard.serve.curves import curves
 from regard.serve.engine import Engine
+from regard.serve.errors import Refused, whole
 from regard.serve.guard import App, Doors, Guard
 from regard.serve.job import Asking, Gone, Job
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
-from regard.serve.refused import Refused, whole
-from regard.serve.served import Served, find
+from regard.serve.served_run import Served, find
 from regard.serve.static_files import static_files
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.translate import Translation
@@ -38,13 +38,13 @@ from regard.tasks.translate import Translation
 Answer = TypeVar("Answer")
 Question = TypeVar("Question")
 
-ERRORS: dict[int | str, dict[str, object]] = {
+_ERRORS: dict[int | str, dict[str, object]] = {
     status: {"model": schema.Error, "description": HTTPStatus(status).phrase}
     for status in (400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
 }
 """What any route may answer instead."""
 
-POLICY = (
+_POLICY = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self' 'nonce-{nonce}'; "
     "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
@@ -70,49 +70,49 @@ def application(
         docs_url=None,  # these load scripts from elsewhere
         redoc_url=None,
         lifespan=lifespan,
-        responses=ERRORS,
+        responses=_ERRORS,
         generate_unique_id_function=lambda route: route.name,
     )
-    app.add_exception_handler(Refused, refused)
-    app.add_exception_handler(UserError, user_error)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(Gone, left)
-    app.add_exception_handler(Exception, failed)
-    add_openai(app, engine, limits)
-    add_questions(app, engine, limits)
-    add_runs(app, engine)
-    add_status(app, engine, metrics)
-    add_page(app)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(UserError, _user_error)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Gone, _left)
+    app.add_exception_handler(Exception, _failed)
+    _add_openai(app, engine, limits)
+    _add_questions(app, engine, limits)
+    _add_runs(app, engine)
+    _add_status(app, engine, metrics)
+    _add_page(app)
     return Guard(app, doors, limits, metrics, engine.check_room)
 
 
-def add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
+def _add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
     """What OpenAI's clients ask for."""
 
     @app.get("/v1/models", response_model=schema.ModelList)
     async def models() -> Response:
         """All runs that are served."""
-        return answer({"object": "list", "data": [listed(each) for each in engine.runs.values()]})
+        return answer({"object": "list", "data": [_listed(each) for each in engine.runs.values()]})
 
     @app.get("/v1/models/{model}", response_model=schema.ModelObject)
     async def model(model: str) -> Response:
         """One run."""
-        return answer(listed(find(engine.runs, model)))
+        return answer(_listed(find(engine.runs, model)))
 
     @app.post("/v1/completions", response_model=schema.CompletionObject)
     async def completions(asked: schema.Completion, request: Request) -> Response:
         """Texts that go on from a prompt; with `stream`, as events while they are written."""
         run = find(engine.runs, asked.model)
-        job, completed = await aside(asked.prompt, partial(prepared, run, asked, limits))
+        job, completed = await _aside(asked.prompt, partial(prepared, run, asked, limits))
         engine.submit(job)
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
             return Events(streamed(job, completed, usage), engine, job)
-        return answer(await waited(engine, job, request, collected(job, completed)))
+        return answer(await _waited(engine, job, request, collected(job, completed)))
 
 
-def add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
+def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
     """Translations, predictions, attention, interventions."""
 
     async def asked_of(
@@ -121,9 +121,9 @@ def add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
         job: Callable[[Served], Asking[Question, Answer]],
     ) -> Answer:
         run = find(engine.runs, asked.model)
-        made = await aside(asked.text, partial(job, run))
+        made = await _aside(asked.text, partial(job, run))
         engine.submit(made)
-        return await waited(engine, made, request, asyncio.wrap_future(made.answer))
+        return await _waited(engine, made, request, asyncio.wrap_future(made.answer))
 
     @app.post("/api/translate", response_model=schema.Translations)
     async def translate(asked: schema.Translate, request: Request) -> Response:
@@ -156,13 +156,13 @@ def add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
         return answer({"payloads": plain})
 
 
-def add_runs(app: FastAPI, engine: Engine) -> None:
+def _add_runs(app: FastAPI, engine: Engine) -> None:
     """What is served, and how its training goes."""
 
     @app.get("/api/runs", response_model=schema.Runs)
     async def runs() -> Response:
         """Every run, and what can be asked of it."""
-        return answer({"runs": [described(run) for run in engine.runs.values()]})
+        return answer({"runs": [_described(run) for run in engine.runs.values()]})
 
     @app.get("/api/runs/{name}/curves", response_model=schema.Curves)
     async def run_curves(name: str) -> Response:
@@ -172,7 +172,7 @@ def add_runs(app: FastAPI, engine: Engine) -> None:
         return answer({"run": name, "trained": run.model is not None, "curves": found})
 
 
-def add_status(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
+def _add_status(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
     """How the server is."""
 
     @app.get("/health", response_model=schema.Status)
@@ -195,14 +195,14 @@ def add_status(app: FastAPI, engine: Engine, metrics: Metrics) -> None:
         return PlainTextResponse(metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
 
-def add_page(app: FastAPI) -> None:
+def _add_page(app: FastAPI) -> None:
     """The studio and what it is made of."""
     table = static_files()
 
     def page(name: str) -> Response:
         nonce = secrets.token_urlsafe(16)
         made = table[name].data.replace(b"{nonce}", nonce.encode())
-        headers = {"content-security-policy": POLICY.format(nonce=nonce)}
+        headers = {"content-security-policy": _POLICY.format(nonce=nonce)}
         return Response(made, media_type="text/html; charset=utf-8", headers=headers)
 
     @app.get("/", include_in_schema=False)
@@ -224,20 +224,20 @@ def add_page(app: FastAPI) -> None:
         return Response(file.data, media_type=file.kind, headers=headers)
 
 
-SHORT = 2000
+_SHORT = 2000
 """Letters that are cut into tokens faster than another thread is asked to do it."""
 
 
-async def aside(text: str | Sequence[object], work: Callable[[], Answer]) -> Answer:
+async def _aside(text: str | Sequence[object], work: Callable[[], Answer]) -> Answer:
     """Work that takes as long as the text is: in another thread unless that is short."""
-    short = isinstance(text, str) and len(text) <= SHORT
+    short = isinstance(text, str) and len(text) <= _SHORT
     return work() if short else await asyncio.to_thread(work)
 
 
-async def waited(engine: Engine, job: Job, request: Request, result: Awaitable[Answer]) -> Answer:
+async def _waited(engine: Engine, job: Job, request: Request, result: Awaitable[Answer]) -> Answer:
     """What comes of a job; if the client leaves first, nothing more is computed."""
     working = asyncio.ensure_future(result)
-    gone = asyncio.ensure_future(disconnected(request.receive))
+    gone = asyncio.ensure_future(_disconnected(request.receive))
     try:
         await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -249,7 +249,7 @@ async def waited(engine: Engine, job: Job, request: Request, result: Awaitable[A
         gone.cancel()
 
 
-async def disconnected(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     """Returns when the client has left."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -266,7 +266,7 @@ class Events(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them."""
         sending = asyncio.ensure_future(self._sent(send))
-        gone = asyncio.ensure_future(disconnected(receive))
+        gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
             if sending.done():
@@ -290,7 +290,7 @@ def answer(made: object) -> Response:
     return Response(text, media_type="application/json")
 
 
-def listed(run: Served) -> dict[str, object]:
+def _listed(run: Served) -> dict[str, object]:
     """A run as OpenAI lists models."""
     try:
         created = int(run.folder.stat().st_mtime)
@@ -299,7 +299,7 @@ def listed(run: Served) -> dict[str, object]:
     return {"id": run.name, "object": "model", "created": created, "owned_by": "regard"}
 
 
-def described(run: Served) -> dict[str, object]:
+def _described(run: Served) -> dict[str, object]:
     """A run, and what can be asked of it."""
     steps = isinstance(run.model, Stepper)
     return {
@@ -315,18 +315,18 @@ def described(run: Served) -> dict[str, object]:
     }
 
 
-async def refused(request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     """A refusal in its own words."""
     assert isinstance(error, Refused)
     return JSONResponse(error.body(), error.status, error.headers())
 
 
-async def user_error(request: Request, error: Exception) -> Response:
+async def _user_error(request: Request, error: Exception) -> Response:
     """What a user can put right."""
-    return await refused(request, Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)))
+    return await _refused(request, Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)))
 
 
-async def invalid(request: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     """A body that is not what the schema says."""
     assert isinstance(error, RequestValidationError)
     first: dict[str, object] = dict(error.errors()[0])
@@ -335,21 +335,21 @@ async def invalid(request: Request, error: Exception) -> Response:
     place = ".".join(str(each) for each in loc if each not in ("body", "query", "path"))
     message = f"{place}: {first['msg']}" if place else str(first["msg"])
     made = Refused(422, message[:1000], code=str(first["type"]), param=whole(place)[:200] or None)
-    return await refused(request, made)
+    return await _refused(request, made)
 
 
-async def http_error(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     """A path that is not there, or a method that it does not have."""
     assert isinstance(error, HTTPException)
     made = Refused(error.status_code, str(error.detail))
     return JSONResponse(made.body(), error.status_code, dict(error.headers or {}))
 
 
-async def left(request: Request, error: Exception) -> Response:
+async def _left(request: Request, error: Exception) -> Response:
     """The client is gone: nobody reads this."""
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
-async def failed(request: Request, error: Exception) -> Response:
+async def _failed(request: Request, error: Exception) -> Response:
     """Our own mistake: the log says more than the client is told."""
-    return await refused(request, Refused(500, "the server failed; its log says more"))
+    return await _refused(request, Refused(500, "the server failed; its log says more"))

@@ -66,7 +66,7 @@ class Writing(Job):
         self.pieces.put_nowait(error)
 
 
-Work = Callable[[Sequence[Question], Callable[[], None]], Sequence[Answer]]
+_Work = Callable[[Sequence[Question], Callable[[], None]], Sequence[Answer]]
 """Answers questions of one kind, all at once. What it is given besides is to be called now and
 then: it raises `Gone` when nobody waits any more."""
 
@@ -83,7 +83,7 @@ class Asking(Job, Generic[Question, Answer]):
     kind: Hashable
     """Questions of one kind may be answered by one call of `work`."""
     question: Question
-    work: Work[Question, Answer]
+    work: _Work[Question, Answer]
     answer: "Future[Answer]" = field(default_factory=Future)
 
     @property

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 from regard.core.errors import UserError, above_zero, positive
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses that only this machine reaches."""
 
 
@@ -77,7 +77,7 @@ def loopback(host: str) -> bool:
     (True, True, False, False)
     """
     host = host.strip("[]")
-    return host in LOOPBACK or (is_address(host) and ip_address(host).is_loopback)
+    return host in _LOOPBACK or (is_address(host) and ip_address(host).is_loopback)
 
 
 def is_address(host: str) -> bool:

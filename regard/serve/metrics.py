@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Seconds: the upper ends of the bins in which requests are counted."""
 
 
@@ -31,7 +31,7 @@ class Metrics:
         with self._lock:
             self._answered[route, status] += 1
             self._seconds += seconds
-            for bound in BOUNDS:
+            for bound in _BOUNDS:
                 self._bins[bound] += seconds <= bound
 
     def stepped(self, tokens: int, seconds: float) -> None:
@@ -54,7 +54,7 @@ class Metrics:
         yield "# HELP regard_request_seconds How long requests took."
         yield "# TYPE regard_request_seconds histogram"
         total = sum(self._answered.values())
-        for bound in BOUNDS:
+        for bound in _BOUNDS:
             yield f'regard_request_seconds_bucket{{le="{bound:g}"}} {self._bins[bound]}'
         yield f'regard_request_seconds_bucket{{le="+Inf"}} {total}'
         yield f"regard_request_seconds_sum {self._seconds:.6f}"

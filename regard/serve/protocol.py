@@ -14,11 +14,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from regard.serve.limits import Limits
 
-SLACK = 1.0
+_SLACK = 1.0
 """Seconds after which a body that is late is cut off here: the guard has answered 408 by then."""
 
 
-LINGER = 1.0
+_LINGER = 1.0
 """Seconds that a client who was turned away has to finish what it is sending."""
 
 
@@ -67,7 +67,7 @@ class Watched(H11Protocol):
         self._leaving = True
         self.transport.write(answer)
         self.transport.write_eof()
-        self._timer = self.loop.call_later(LINGER, self._close)
+        self._timer = self.loop.call_later(_LINGER, self._close)
 
     def _watch(self) -> None:
         """Start a timer when something new is awaited; more of the same does not start it anew."""
@@ -77,7 +77,7 @@ class Watched(H11Protocol):
         elif state is not self._awaits:
             self._unwatch()
             headers = state is h11.IDLE
-            seconds = self.limits.head_seconds if headers else self.limits.body_seconds + SLACK
+            seconds = self.limits.head_seconds if headers else self.limits.body_seconds + _SLACK
             self._awaits = state
             self._timer = self.loop.call_later(seconds, self._close)
 

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.serve.served import Change
+from regard.serve.served_run import Change
 
-MOST_INT = 2**63 - 1
+_MOST_INT = 2**63 - 1
 
 
 class Asked(BaseModel):
@@ -19,13 +19,13 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Model = Annotated[
+_Model = Annotated[
     str, Field(max_length=200, description="The name of a run, as /v1/models has it.")
 ]
-Seed = Annotated[int, Field(ge=-MOST_INT, le=MOST_INT)]
-Token = Annotated[int, Field(ge=0, le=2**31)]
-Heads = Annotated[list[Annotated[int, Field(ge=0, le=4096)]], Field(max_length=256)]
-Site = Annotated[str, Field(max_length=200, description="A glob of names of attention sites.")]
+_Seed = Annotated[int, Field(ge=-_MOST_INT, le=_MOST_INT)]
+_Token = Annotated[int, Field(ge=0, le=2**31)]
+_Heads = Annotated[list[Annotated[int, Field(ge=0, le=4096)]], Field(max_length=256)]
+_Site = Annotated[str, Field(max_length=200, description="A glob of names of attention sites.")]
 
 
 class StreamOptions(Asked):
@@ -37,8 +37,8 @@ class StreamOptions(Asked):
 class Completion(Asked):
     """POST /v1/completions."""
 
-    model: Model
-    prompt: str | list[str] | list[Token] | list[list[Token]] = Field(
+    model: _Model
+    prompt: str | list[str] | list[_Token] | list[list[_Token]] = Field(
         "", description="A text, some texts, or their tokens. Of nothing, anything may begin."
     )
     max_tokens: int | None = Field(16, ge=1, le=1_000_000)
@@ -50,7 +50,7 @@ class Completion(Asked):
     logprobs: int | None = Field(None, ge=0, le=20)
     echo: bool | None = False
     stop: str | list[str] | None = Field(None, max_length=1000)
-    seed: Seed | None = None
+    seed: _Seed | None = None
     user: str | None = Field(None, max_length=1000)
     top_k: int = Field(0, ge=0, le=1_000_000, description="Draw from so many tokens; 0 is all.")
     min_p: float = Field(0.0, ge=0, le=1)
@@ -65,7 +65,7 @@ class Completion(Asked):
 class Translate(Asked):
     """POST /api/translate."""
 
-    model: Model
+    model: _Model
     text: str | list[str] = Field(description="A line, or some; an empty line stays one.")
     beam: int | None = Field(None, ge=1, le=16, description="Hypotheses; else the recipe's.")
     n: int = Field(1, ge=1, le=16, description="Translations of each line, at most the beam.")
@@ -74,15 +74,15 @@ class Translate(Asked):
 class Text(Asked):
     """A text for a run: POST /api/predict."""
 
-    model: Model
+    model: _Model
     text: str
 
 
 class Attention(Text):
     """POST /api/attention."""
 
-    sites: Site | None = None
-    heads: Heads | None = None
+    sites: _Site | None = None
+    heads: _Heads | None = None
     form: Literal["packed", "plain"] = Field(
         "packed", description="As the page reads it, small and rounded; or numbers as they are."
     )
@@ -91,12 +91,12 @@ class Attention(Text):
 class Edit(Asked):
     """One change of where a model looks."""
 
-    site: Site
+    site: _Site
     how: Literal["off", "uniform", "permuted", "row"] = Field(
         description="Look at nothing, at all alike, shuffled, or as `weights` say in row `query`."
     )
-    heads: Heads | None = Field(None, description="By number; else all of them.")
-    seed: Seed = 0
+    heads: _Heads | None = Field(None, description="By number; else all of them.")
+    seed: _Seed = 0
     query: int = Field(0, ge=0, le=1_000_000)
     weights: list[Annotated[float, Field(ge=0, le=1e6)]] = Field([], max_length=10_000)
 

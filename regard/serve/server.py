@@ -20,18 +20,18 @@ from regard.serve.http import application
 from regard.serve.limits import Limits, check_address
 from regard.serve.metrics import Metrics
 from regard.serve.protocol import watched
-from regard.serve.served import Served
+from regard.serve.served_run import Served
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-TURN = 0.0001
+_TURN = 0.0001
 """Seconds that a thread may go on when another waits: a fiftieth of Python's own, as the event loop
 has much to do that is small, and the engine much that is not."""
 
 
 @contextmanager
-def turns(seconds: float) -> Iterator[None]:
+def _turns(seconds: float) -> Iterator[None]:
     """Threads of this process take turns this often, inside."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
@@ -55,7 +55,7 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {each: signal.signal(each, self.handle_exit) for each in SIGNALS}
+        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
         try:
             yield
         finally:
@@ -78,7 +78,7 @@ class Server(uvicorn.Server):
                 ) from None
             shown = f"[{host}]" if ":" in host else host
             self._announced = lambda: announce(f"http://{shown}:{listening.getsockname()[1]}")
-            with turns(TURN):
+            with _turns(_TURN):
                 self.run(sockets=[listening])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

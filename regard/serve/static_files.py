@@ -5,10 +5,10 @@ from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-FOLDERS = {"": files("regard.serve") / "static", "look/": files("regard.look") / "static"}
+_FOLDERS = {"": files("regard.serve") / "static", "look/": files("regard.look") / "static"}
 """Folders of the package by the beginning of the paths that lead there."""
 
-TYPES = {
+_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -29,10 +29,10 @@ def static_files() -> dict[str, File]:
     """Every file by its path under /static/."""
     return {
         f"{prefix}{each.name}": read(each)
-        for prefix, folder in FOLDERS.items()
+        for prefix, folder in _FOLDERS.items()
         if folder.is_dir()
         for each in folder.iterdir()
-        if each.name[each.name.rfind(".") :] in TYPES
+        if each.name[each.name.rfind(".") :] in _TYPES
     }
 
 
@@ -40,4 +40,4 @@ def read(path: Traversable) -> File:
     """One file, as it is now."""
     data = path.read_bytes()
     ending = path.name[path.name.rfind(".") :]
-    return File(data, TYPES[ending], f'"{sha256(data).hexdigest()[:32]}"')
+    return File(data, _TYPES[ending], f'"{sha256(data).hexdigest()[:32]}"')

@@ -10,24 +10,24 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Bounded, Selectable, Stepper
 from regard.look import Payload
+from regard.serve.errors import too_long, wrong
 from regard.serve.job import Asking
 from regard.serve.limits import Limits
-from regard.serve.refused import too_long, wrong
 from regard.serve.schema import Attention, Intervene, Text, Translate
-from regard.serve.served import Said, Served
+from regard.serve.served_run import Said, Served
 from regard.tasks.translate import Translated
 
-Check = Callable[[], None]
+_Check = Callable[[], None]
 Found = TypeVar("Found")
 
-MOST_WEIGHTS = 4_000_000
+_MOST_WEIGHTS = 4_000_000
 """Of one head of each site that is looked at: 12 layers of 512 tokens have 3.1 million."""
 
 
 class Interruptible(nn.Module):
     """A Stepper that asks before each step whether anybody still waits."""
 
-    def __init__(self, model: nn.Module, check: Check) -> None:
+    def __init__(self, model: nn.Module, check: _Check) -> None:
         super().__init__()
         self.model, self.check = model, check
 
@@ -70,7 +70,7 @@ def translating(run: Served, asked: Translate, limits: Limits) -> Asking[Lines, 
     if not 0 < len(lines) <= limits.lines:
         raise wrong("text", f"{len(lines)} lines were given; 1 to {limits.lines} may be")
     for line in lines:
-        fits(line, limits, lambda text: len(task.numbering.source.encode(text)))
+        _fits(line, limits, lambda text: len(task.numbering.source.encode(text)))
     usual = task.beam
     width = asked.beam or max(usual.width, asked.n)
     if asked.n > width:
@@ -78,7 +78,7 @@ def translating(run: Served, asked: Translate, limits: Limits) -> Asking[Lines, 
     groups = usual.groups if width == usual.width else 1
     beam = replace(usual, width=width, n_best=asked.n, groups=groups)
 
-    def work(questions: Sequence[Lines], check: Check) -> list[list[Translated]]:
+    def work(questions: Sequence[Lines], check: _Check) -> list[list[Translated]]:
         kind = BoundedInterruptible if isinstance(model, Bounded) else Interruptible
         texts = [text for question in questions for text in question.texts]
         done = iter(task.translate(kind(model, check), texts, beam=beam))
@@ -89,59 +89,59 @@ def translating(run: Served, asked: Translate, limits: Limits) -> Asking[Lines, 
 
 def predicting(run: Served, asked: Text, limits: Limits) -> Asking[str, Said]:
     """The job of a prediction."""
-    check_text(run, asked.text, limits)
-    return Asking(run.name, object(), asked.text, each(lambda text: run.say(text, ())))
+    _check_text(run, asked.text, limits)
+    return Asking(run.name, object(), asked.text, _each(lambda text: run.say(text, ())))
 
 
 def intervening(run: Served, asked: Intervene, limits: Limits) -> Asking[str, tuple[Said, Said]]:
     """The job of an intervention: what is said without the changes, and with them."""
-    check_text(run, asked.text, limits)
+    _check_text(run, asked.text, limits)
     changes = [edit.change() for edit in asked.edits]
 
     def both(text: str) -> tuple[Said, Said]:
         return run.say(text, ()), run.say(text, changes)
 
-    return Asking(run.name, object(), asked.text, each(both))
+    return Asking(run.name, object(), asked.text, _each(both))
 
 
 def looking(run: Served, asked: Attention, limits: Limits) -> Asking[str, tuple[Payload, ...]]:
     """The job of looking where a model looks."""
-    tokens = check_text(run, asked.text, limits)
-    if tokens**2 * max(1, len(run.sites)) > MOST_WEIGHTS and asked.sites is None:
+    tokens = _check_text(run, asked.text, limits)
+    if tokens**2 * max(1, len(run.sites)) > _MOST_WEIGHTS and asked.sites is None:
         raise wrong(
             "sites",
             f"{len(run.sites)} sites that look at {tokens:,} tokens are too much to show at once: "
             "name some sites, or give a shorter text",
             code="too_much_to_show",
         )
-    if tokens**2 > MOST_WEIGHTS:
+    if tokens**2 > _MOST_WEIGHTS:
         raise wrong("text", f"{tokens:,} tokens are too many to show", code="too_much_to_show")
     heads = asked.heads
     return Asking(
-        run.name, object(), asked.text, each(lambda text: run.look(text, asked.sites, heads))
+        run.name, object(), asked.text, _each(lambda text: run.look(text, asked.sites, heads))
     )
 
 
-def each(answer: Callable[[str], Found]) -> Callable[[Sequence[str], Check], list[Found]]:
+def _each(answer: Callable[[str], Found]) -> Callable[[Sequence[str], _Check], list[Found]]:
     """Questions answered one by one."""
 
-    def work(questions: Sequence[str], check: Check) -> list[Found]:
+    def work(questions: Sequence[str], check: _Check) -> list[Found]:
         check()
         return [answer(question) for question in questions]
 
     return work
 
 
-def check_text(run: Served, text: str, limits: Limits) -> int:
+def _check_text(run: Served, text: str, limits: Limits) -> int:
     """How many tokens a text has; it must have some, and no more than may be."""
     model = run.trained
     if not text.strip():
         raise wrong("text", "the text is empty", code="empty_text")
     bound = model.context_limit if isinstance(model, Bounded) else limits.tokens
-    return fits(text, replace(limits, tokens=min(bound, limits.tokens)), run.length)
+    return _fits(text, replace(limits, tokens=min(bound, limits.tokens)), run.length)
 
 
-def fits(text: str, limits: Limits, length: Callable[[str], int]) -> int:
+def _fits(text: str, limits: Limits, length: Callable[[str], int]) -> int:
     """How many tokens a text has, if it is not too long: letters are counted first."""
     if len(text) > limits.letters:
         raise too_long(len(text), limits.letters, "text")

@@ -1,8 +1,8 @@
 """Answering: the words of a passage that answer a question, or that there are none.
 
-Questions come from files (data/questions.py), batches from data/windows.py. A model is a module
+Questions come from files (data/text/questions.py), batches from data/text/windows.py. A model is a module
 from a batch to a value that knows the loss of an answer's two ends and the best span of those that
-are allowed (models/bert_reader.py). Answers are scored as SQuAD's own scripts do (scored.py).
+are allowed (models/text/bert_reader.py). Answers are scored as SQuAD's own scripts do (scored.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,13 +21,13 @@ from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, BucketBatches
 from regard.data import load as load_tokeniser
-from regard.data.labelled import labelled_form
-from regard.data.questions import Question, questions
-from regard.data.text import lines
-from regard.data.windows import NumberedWindows, Window, Windowing
-from regard.tasks.examples import divided
-from regard.tasks.reading import learnt
-from regard.tasks.scored import exact_match, f1, over_all
+from regard.data.text.files import lines
+from regard.data.text.labelled import labelled_form
+from regard.data.text.questions import Question, questions
+from regard.data.text.windows import NumberedWindows, Window, Windowing
+from regard.tasks.classification_data import divided
+from regard.tasks.over_texts import learnt
+from regard.tasks.squad_metrics import exact_match, f1, over_all
 from regard.tasks.task import Answer, FileOrShare, Split, found
 from regard.tasks.tokenised import TOKENISER, Tokenised
 

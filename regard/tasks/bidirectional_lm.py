@@ -20,7 +20,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data import IGNORE, ContinuousBatches, Tokeniser
 from regard.data.batch import WholeBatches
-from regard.data.letters import (
+from regard.data.text.characters import (
     BEGIN_WORD,
     END_SENTENCE,
     END_WORD,

@@ -1,6 +1,6 @@
 """Classification: which of some classes a text, a pair of texts or a document is.
 
-Examples come from files (data/labelled.py); batches are those of data/numbered.py with `classes`
+Examples come from files (data/text/labelled.py); batches are those of data/text/encoding.py with `classes`
 [B]. A model is a module from a batch to logits `[B,C]`.
 """
 
@@ -21,20 +21,20 @@ from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, NOBODY, BucketBatches
 from regard.data import load as load_tokeniser
-from regard.data.frame import Frame
-from regard.data.labelled import FIELDED, Example, LabelledText, files_in, labelled_form
-from regard.data.numbered import NumberedTexts, Reading, numbered
-from regard.data.pipeline import EOS
-from regard.data.text import lines
+from regard.data.text.encoding import NumberedTexts, Reading, numbered
+from regard.data.text.files import lines
+from regard.data.text.labelled import FIELDED, Example, LabelledText, files_in, labelled_form
+from regard.data.text.pipeline import EOS
+from regard.data.text.special_tokens import Frame
+from regard.tasks.classification_data import Examples, all_examples, examples_of, pieces
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
-from regard.tasks.examples import Examples, all_examples, examples_of, pieces
-from regard.tasks.reading import batches_over, learnt
+from regard.tasks.over_texts import batches_over, learnt
 from regard.tasks.task import Answer, Split
 from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-BATCH = 32
+_BATCH = 32
 """Texts to a batch unless the recipe says otherwise."""
 
 
@@ -75,7 +75,7 @@ class Classification(Labelling):
         known = {str(each.label) for each in all_examples(data, folder)}
         if len(known) < 2:
             raise UserError(f"{data.train}: all labels are {next(iter(known))!r}; two are needed")
-        return cls(data, folder, tokeniser, tuple(sorted(known, key=by_number)))
+        return cls(data, folder, tokeniser, tuple(sorted(known, key=_by_number)))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -122,7 +122,7 @@ class Classification(Labelling):
         if split == "train":
             empty = [each for each in examples if not any(map(str.strip, each.texts))]
             if empty:
-                log.warning(
+                _log.warning(
                     "%s: an empty text, which is not learnt from (the first of %d)",
                     *(empty[0].where, len(empty)),
                 )
@@ -153,7 +153,7 @@ class Classification(Labelling):
             examples.texts.lengths,
             examples.gather,
             seed=data.seed,
-            batch=BATCH if data.batch is None and data.tokens_per_batch is None else data.batch,
+            batch=_BATCH if data.batch is None and data.tokens_per_batch is None else data.batch,
             tokens_per_batch=data.tokens_per_batch,
         )
 
@@ -187,7 +187,7 @@ class Classification(Labelling):
 
         When measuring, it is also counted how often each class was there, was said, and was right.
         """
-        logits, beside = said_of(model, batch)
+        logits, beside = _said_of(model, batch)
         classes = batch["classes"]
         weights = self.weights if model.training else None
         total = F.cross_entropy(
@@ -231,7 +231,7 @@ class Classification(Labelling):
         """p of each class for each text, in their order."""
         found = torch.zeros(len(texts), len(self.labels))
         for numbers, batch in batches_over(model, texts, self.data.evaluate_batch):
-            found[numbers] = said_of(model, batch)[0].float().softmax(1).cpu()
+            found[numbers] = _said_of(model, batch)[0].float().softmax(1).cpu()
         return found
 
     def numbers_of(self, texts: Iterable[Sequence[str]]) -> NumberedTexts:
@@ -321,7 +321,7 @@ class LearnsBeside(Protocol):
         ...
 
 
-def said_of(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "B C"], Tensor | float]:
+def _said_of(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "B C"], Tensor | float]:
     """The scores of classes, and the loss of what else is learnt in training.
 
     Of a pair in both orders scores are added up, as Radford et al. (2018, section 3.3) do with the
@@ -341,10 +341,10 @@ def said_of(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "B C"], Tenso
     return logits, beside
 
 
-def by_number(label: str) -> tuple[int, float, str]:
+def _by_number(label: str) -> tuple[int, float, str]:
     """Labels that are numbers in their order, then others in that of the alphabet.
 
-    >>> sorted(["10", "b", "2"], key=by_number)
+    >>> sorted(["10", "b", "2"], key=_by_number)
     ['2', '10', 'b']
     """
     try:

@@ -28,8 +28,8 @@ from regard.data import (
     train,
 )
 from regard.data import load as load_tokeniser
-from regard.data.spool import spooled
-from regard.data.text import STDIN
+from regard.data.text.files import STDIN
+from regard.data.text.spool import spooled
 from regard.decode import Piece, Request, stream_text
 from regard.tasks.task import FileOrShare, Split, found
 from regard.tasks.tokenised import TOKENISER, Tokenised
@@ -98,7 +98,7 @@ class LanguageModelling(Tokenised):
         assert isinstance(data, Texts)
         data = data.with_stdin_kept()
         if saved is None:
-            return cls(data, folder, new_tokeniser(data, folder))
+            return cls(data, folder, _new_tokeniser(data, folder))
         return cls(data, folder, load_tokeniser(saved / TOKENISER))
 
     def data_kept(self, data: Config) -> Config:
@@ -163,7 +163,7 @@ class LanguageModelling(Tokenised):
     def corpus(self, split: Split) -> Corpus:
         """One of the texts, tokenised."""
         path, part = self._place(split)
-        return prepare([source_in(self.folder, path, self.data)], self.tokeniser, part=part)
+        return prepare([_source_in(self.folder, path, self.data)], self.tokeniser, part=part)
 
     def _place(self, split: Split) -> tuple[str, Part]:
         share = self.data.validation if isinstance(self.data.validation, float) else None
@@ -196,14 +196,14 @@ class LanguageModelling(Tokenised):
         yield from stream_text(model, [tokens], self.tokeniser, asked, stops=stops)
 
 
-def new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
+def _new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
     """A tokeniser trained on the training text."""
-    source = source_in(folder, data.train, data)
+    source = _source_in(folder, data.train, data)
     texts = (text for record in source.records() for text in record.texts)
     return train(data.tokeniser, texts, data.vocabulary, data.min_frequency)
 
 
-def source_in(folder: Path, path: str, data: Texts) -> Source:
+def _source_in(folder: Path, path: str, data: Texts) -> Source:
     """A text in the data folder."""
     place = str(found(folder, path, data.origin))
     return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)

@@ -1,6 +1,6 @@
 """Masked language modelling: guess words that are hidden, and whether a passage follows another.
 
-Documents come from files (data/documents.py), batches from data/pretraining.py. A model is a module
+Documents come from files (data/text/documents.py), batches from data/text/pretraining.py. A model is a module
 from a batch to a value with `words`, what it says of the word at each place, and `next_sentence`,
 scores `[B,2]` of: the second part follows the first, it does not; or None if it has no such head.
 The loss is BERT's: the mean over hidden words plus the mean over pairs (Devlin et al. 2019).
@@ -25,18 +25,18 @@ from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, padded
 from regard.data import load as load_tokeniser
 from regard.data.batch import shuffled
-from regard.data.documents import Documents, TokenisedDocuments, documents_in, sources_at
-from regard.data.frame import Frame
-from regard.data.masking import Masking
-from regard.data.numbered import PADDED
-from regard.data.pipeline import MASK
-from regard.data.pretraining import Passages, PretrainingBatches
-from regard.data.text import lines
-from regard.tasks.reading import learnt
+from regard.data.text.documents import Documents, TokenisedDocuments, documents_in, sources_at
+from regard.data.text.encoding import PADDED
+from regard.data.text.files import lines
+from regard.data.text.masking import Masking
+from regard.data.text.pipeline import MASK
+from regard.data.text.pretraining import Passages, PretrainingBatches
+from regard.data.text.special_tokens import Frame
+from regard.tasks.over_texts import learnt
 from regard.tasks.task import Answer, Split, found
 from regard.tasks.tokenised import TOKENISER, Tokenised
 
-BEST = 5
+_BEST = 5
 """How many words are named for a hidden one."""
 
 
@@ -47,17 +47,17 @@ def _several(given: object) -> object:
     )
 
 
-Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
+_Files = Annotated[tuple[str, ...], BeforeValidator(_several)]
 
 
 class DocumentTexts(Config):
     """The `[data]` table of a recipe: which documents, how numbered, what is hidden."""
 
-    train: Files
+    train: _Files
     """The documents to learn from: files, archives or folders in the data folder."""
-    validation: Files | float = 0.02
+    validation: _Files | float = 0.02
     """Others, or the share of the documents to keep for it."""
-    test: Files | None = None
+    test: _Files | None = None
     field: str | int | None = None
     """The column of TSV or the field of JSONL files that holds a document."""
     apart: Literal["blank", "line", "file", "archive"] | None = None
@@ -123,7 +123,7 @@ class MaskedLM(Tokenised):
             return cls(data, folder, load_tokeniser(saved / TOKENISER))
         texts = (
             record.text
-            for source in sources_of(data, folder, data.train)
+            for source in _sources_of(data, folder, data.train)
             for record in source.records()
         )
         tokeniser = learnt(data.tokeniser, texts, data.vocabulary, data.min_frequency)
@@ -142,7 +142,7 @@ class MaskedLM(Tokenised):
     @cached_property
     def _trained_on(self) -> TokenisedDocuments:
         return documents_in(
-            list(sources_of(self.data, self.folder, self.data.train)), self.tokeniser
+            list(_sources_of(self.data, self.folder, self.data.train)), self.tokeniser
         )
 
     def documents(self, split: Split) -> TokenisedDocuments:
@@ -152,7 +152,7 @@ class MaskedLM(Tokenised):
             raise UserError("this recipe has no test documents; set data.test")
         named = {"train": data.train, "validation": data.validation, "test": data.test}[split]
         if split != "train" and isinstance(named, tuple):
-            return documents_in(list(sources_of(data, self.folder, named)), self.tokeniser)
+            return documents_in(list(_sources_of(data, self.folder, named)), self.tokeniser)
         if not isinstance(data.validation, float):
             return self._trained_on
         every = self._trained_on
@@ -328,7 +328,7 @@ class MaskedLM(Tokenised):
     def _named(self, likely: Tensor) -> list[tuple[str, float]]:
         """The likeliest tokens that are no marks, and how likely they are."""
         words = torch.where(self.tokeniser.special, 0.0, likely)
-        top = words.topk(min(BEST, int((~self.tokeniser.special).sum())))
+        top = words.topk(min(_BEST, int((~self.tokeniser.special).sum())))
         named = zip(top.indices.tolist(), top.values.tolist(), strict=True)
         return [(self.tokeniser.decode([number]).strip(), round(p, 6)) for number, p in named]
 
@@ -381,7 +381,7 @@ def _speechless(texts: Sequence[str], *, words: bool, follows: bool) -> UserErro
     return UserError(f"{texts[0][:60]!r}: this model says nothing of such a text; {what}")
 
 
-def sources_of(data: DocumentTexts, folder: Path, names: Sequence[str]) -> Iterator[Documents]:
+def _sources_of(data: DocumentTexts, folder: Path, names: Sequence[str]) -> Iterator[Documents]:
     """Where the documents of some files are."""
     for name in names:
         place = str(found(folder, name, data.origin))

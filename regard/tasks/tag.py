@@ -1,7 +1,7 @@
 """Tagging: a tag for each word of a sentence; names and phrases, or parts of speech.
 
-Sentences come in columns (data/conll.py); batches are those of data/numbered.py with `tags` [B,T].
-A model is a module from a batch to `Tags` (layers/tags.py): the loss of tags, the best ones, and
+Sentences come in columns (data/text/conll.py); batches are those of data/text/encoding.py with `tags` [B,T].
+A model is a module from a batch to `Tags` (outputs/tags.py): the loss of tags, the best ones, and
 probabilities. Where tags write chunks, F1 over chunks is conlleval's (entities.py).
 """
 
@@ -22,7 +22,7 @@ from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches
 from regard.data import load as load_tokeniser
-from regard.data.conll import (
+from regard.data.text.conll import (
     COLUMNS,
     OUTSIDE,
     Tagged,
@@ -33,18 +33,18 @@ from regard.data.conll import (
     sentences,
     to_chunks,
 )
-from regard.data.numbered import NumberedTexts, Reading, in_pieces, numbered
-from regard.data.parallel import Sentences
-from regard.data.pipeline import words as words_in
-from regard.data.text import lines
+from regard.data.text.encoding import NumberedTexts, Reading, in_pieces, numbered
+from regard.data.text.files import lines
+from regard.data.text.parallel import Sentences
+from regard.data.text.pipeline import words as words_in
+from regard.tasks.classification_data import divided
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
-from regard.tasks.entities import Counted
-from regard.tasks.examples import divided
-from regard.tasks.reading import batches_over, learnt
+from regard.tasks.conll_metrics import Counted
+from regard.tasks.over_texts import batches_over, learnt
 from regard.tasks.task import Answer, FileOrShare, Split, found
 from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
 
-BATCH = 32
+_BATCH = 32
 """Sentences to a batch unless the recipe says otherwise."""
 
 _DIGIT = re.compile(r"\d")
@@ -131,8 +131,8 @@ class Tagging(Labelling):
                 return cls(data, folder, tokeniser, read_labels(saved / LABELS))
 
         def texts() -> Iterator[str]:
-            for sentence in sentences_of(data, folder, "train"):
-                yield " ".join(looked_up(sentence.words, data))
+            for sentence in _sentences_of(data, folder, "train"):
+                yield " ".join(_looked_up(sentence.words, data))
 
         if saved is None:
             tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
@@ -144,10 +144,10 @@ class Tagging(Labelling):
         """Sentences of words as numbers."""
         if self.tokeniser.frame is not None:
             cut = Reading(self.tokeniser, longest=self.data.max_length)
-            held = [looked_up(each, self.data) for each in texts]
+            held = [_looked_up(each, self.data) for each in texts]
             return in_pieces(held, cut, self.tokeniser.frame)
         plain = Reading(self.tokeniser)
-        looked = numbered(([looked_up(each, self.data)] for each in texts), plain)
+        looked = numbered(([_looked_up(each, self.data)] for each in texts), plain)
         if not self.data.letters and self.source is None:
             return looked
         # Letters and the source's words are those of the text, not of the table.
@@ -162,7 +162,7 @@ class Tagging(Labelling):
 
     def numbers(self, split: Split) -> TaggedNumbers:
         """The sentences of a split."""
-        held = list(sentences_of(self.data, self.folder, split))
+        held = list(_sentences_of(self.data, self.folder, split))
         tags = [self.number_of(each, place) for each in held for place in range(len(each.tags))]
         texts = self.numbers_of([each.words for each in held])
         flat = torch.tensor([*tags, 0], dtype=torch.int32)
@@ -196,7 +196,7 @@ class Tagging(Labelling):
             held.texts.lengths,
             held.gather,
             seed=data.seed,
-            batch=BATCH if data.batch is None and data.tokens_per_batch is None else data.batch,
+            batch=_BATCH if data.batch is None and data.tokens_per_batch is None else data.batch,
             tokens_per_batch=data.tokens_per_batch,
         )
 
@@ -210,7 +210,7 @@ class Tagging(Labelling):
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """-log p of the tags; when measuring, also what the best tags get right."""
         said = model(batch)
-        counts_of = words_in_rows(batch)
+        counts_of = _words_in_rows(batch)
         words = int(counts_of.sum())
         total = said.surprise(batch["tags"])
         if model.training:
@@ -258,7 +258,7 @@ class Tagging(Labelling):
 
     def report(self, model: nn.Module, split: Split) -> tuple[Counted, Confusion]:
         """Chunks of each kind, found and missed; and which kind words were taken for."""
-        held = list(sentences_of(self.data, self.folder, split))
+        held = list(_sentences_of(self.data, self.folder, split))
         said = [row for row, _ in self.tags_of(model, [each.words for each in held])]
         names = self.kinds if self.data.scheme == "none" else [OUTSIDE, *self.kinds]
         places = {name: place for place, name in enumerate(names)}
@@ -281,7 +281,7 @@ class Tagging(Labelling):
             best = said.best()  # [B,T]
             likely = said.probabilities().gather(2, best[..., None]).squeeze(2)
             rows = zip(
-                *(numbers.tolist(), self.named(best, words_in_rows(batch)), likely.tolist()),
+                *(numbers.tolist(), self.named(best, _words_in_rows(batch)), likely.tolist()),
                 strict=True,
             )
             for number, tags, probabilities in rows:
@@ -348,22 +348,22 @@ class Tagging(Labelling):
         ]
 
 
-def words_in_rows(batch: Batch) -> Int[Tensor, "B"]:
+def _words_in_rows(batch: Batch) -> Int[Tensor, "B"]:
     """How many words the rows of a batch have."""
     return batch["words"] if "words" in batch else batch["lengths"]
 
 
-def looked_up(words: Sequence[str], data: Columns) -> list[str]:
+def _looked_up(words: Sequence[str], data: Columns) -> list[str]:
     """Words as the table has them.
 
-    >>> looked_up(["Rev", "1995"], Columns(train="a", lowercase=True, digits=True))
+    >>> _looked_up(["Rev", "1995"], Columns(train="a", lowercase=True, digits=True))
     ['rev', '0000']
     """
     found = [word.lower() for word in words] if data.lowercase else list(words)
     return [_DIGIT.sub("0", word) for word in found] if data.digits else found
 
 
-def sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[Tagged]:
+def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[Tagged]:
     """The sentences of a split, with tags as the model writes them."""
     path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if path is None:

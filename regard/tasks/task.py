@@ -17,7 +17,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError, nearest
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data.batch import WholeBatches
-from regard.data.tokenise import Tokeniser
+from regard.data.text.tokeniser import Tokeniser
 
 Split = Literal["train", "validation", "test"]
 

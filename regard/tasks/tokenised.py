@@ -14,7 +14,7 @@ from torch import nn
 from regard.core.atomic import replacing
 from regard.core.errors import UserError
 from regard.data import Tokeniser
-from regard.tasks.reading import begin_with_vectors
+from regard.tasks.over_texts import begin_with_vectors
 from regard.tasks.task import OpenTask, Split
 
 TOKENISER = "tokenizer.json"

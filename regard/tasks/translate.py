@@ -1,6 +1,6 @@
 """Translation: write the target of a source. Dates to ISO, German to English, questions to answers.
 
-Pairs come from files or are made up on the spot; batches are those of data/parallel.py. A model is
+Pairs come from files or are made up on the spot; batches are those of data/text/parallel.py. A model is
 asked for the loss of a batch, or, as a Stepper, for outputs by beam search, which are compared with
 references as METRICS of compare.py do.
 """
@@ -20,18 +20,24 @@ from regard.core.errors import UserError
 from regard.core.mode import evaluating
 from regard.core.protocols import Batch, Carry, Loss, Stepper
 from regard.data import IGNORE, BucketBatches, Tokeniser
-from regard.data.parallel import EncodedPairs, Kept, Numbering, encoded
-from regard.data.synthetic import TextPair
+from regard.data.text.parallel import EncodedPairs, Kept, Numbering, encoded
+from regard.data.text.synthetic import TextPair
 from regard.decode.beam import Beam
 from regard.decode.hypothesis import Hypothesis
 from regard.decode.sentences import decode
-from regard.tasks.compare import BANDS, LengthBand, by_length, score, signature
-from regard.tasks.pairs import Pairs, new_tokenisers, readable, saved_tokenisers, texts_of
 from regard.tasks.task import OpenTask, Split
+from regard.tasks.translation_data import (
+    Pairs,
+    new_tokenisers,
+    readable,
+    saved_tokenisers,
+    texts_of,
+)
+from regard.tasks.translation_metrics import BANDS, LengthBand, by_length, score, signature
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
-BATCH = 64
+_BATCH = 64
 """Pairs to a batch unless the recipe says otherwise."""
 
 
@@ -71,7 +77,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Translation(OpenTask):
-    """-log p of each token of the target, summed; batches are those of data/parallel.py."""
+    """-log p of each token of the target, summed; batches are those of data/text/parallel.py."""
 
     Data = Pairs
     usage = "regard translate {run} < source.txt > target.txt"
@@ -144,7 +150,7 @@ class Translation(OpenTask):
             pairs.lengths,
             pairs.gather,
             seed=self.data.seed,
-            batch=BATCH if batch is None and tokens is None else batch,
+            batch=_BATCH if batch is None and tokens is None else batch,
             tokens_per_batch=tokens,
         )
 
@@ -259,7 +265,7 @@ class Translation(OpenTask):
 
         def read(some: Sequence[int]) -> Batch:
             batch = asked.gather(torch.tensor(some))
-            batch = cut(batch, torch.tensor([lengths[each] for each in some]), self.numbering)
+            batch = _cut(batch, torch.tensor([lengths[each] for each in some]), self.numbering)
             return {key: rows.to(device) for key, rows in batch.items()}
 
         with evaluating(model):
@@ -297,7 +303,7 @@ class Translation(OpenTask):
             return lengths
         for place, length in zip(places, lengths, strict=True):
             if length - 1 > most:
-                log.warning(
+                _log.warning(
                     "%s:%d: %d tokens are more than max_length=%d; the rest is not translated",
                     *(name, place, length - 1, most),
                 )
@@ -307,13 +313,13 @@ class Translation(OpenTask):
         """The text of an output, on one line; numbers beyond the vocabulary are source words."""
         target = self.numbering.target
         if not self.data.copies:
-            return flat(target.decode(tokens))
+            return _flat(target.decode(tokens))
         words = {number: word for word, number in self.numbering.unknown(source).items()}
         parts = (words[token] if token in words else target.decode([token]) for token in tokens)
-        return flat(" ".join(part for part in parts if part))
+        return _flat(" ".join(part for part in parts if part))
 
 
-def cut(batch: Batch, lengths: torch.Tensor, numbering: Numbering) -> Batch:
+def _cut(batch: Batch, lengths: torch.Tensor, numbering: Numbering) -> Batch:
     """Sources of at most these lengths: what is cut still ends with <eos>."""
     width = int(lengths.max())
     last = torch.arange(width) == lengths[:, None] - 1  # [B,S]
@@ -325,10 +331,10 @@ def cut(batch: Batch, lengths: torch.Tensor, numbering: Numbering) -> Batch:
     return rows
 
 
-def flat(text: str) -> str:
+def _flat(text: str) -> str:
     r"""A text on one line, whatever a model wrote.
 
-    >>> flat("a\nb\u2028c\n")
+    >>> _flat("a\nb\u2028c\n")
     'a b c'
     """
     return " ".join(text.splitlines())

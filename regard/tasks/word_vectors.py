@@ -22,14 +22,14 @@ from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data import WHOLE, Part, Source, Tokeniser, held_out, prepare, source_at, train
 from regard.data import load as load_tokeniser
 from regard.data.batch import WholeBatches
-from regard.data.context import SPECIAL, ContextBatches, Counts
-from regard.data.cooccurrence import CellBatches, Cells, cooccurrences
-from regard.data.subwords import subwords
-from regard.data.vectors import Vectors, read_vectors
+from regard.data.text.context import SPECIAL, ContextBatches, Counts
+from regard.data.text.cooccurrence import CellBatches, Cells, cooccurrences
+from regard.data.text.subwords import subwords
+from regard.data.text.vectors import Vectors, read_vectors
 from regard.tasks.task import OpenTask, Split, found
 from regard.tasks.tokenised import TOKENISER
 
-COMPARED = 1000
+_COMPARED = 1000
 """So many of the most frequent words are compared with reference vectors, pair by pair."""
 
 
@@ -97,7 +97,7 @@ class WordVectors(OpenTask):
         assert isinstance(data, Words)
         if saved is not None:
             return cls(data, folder, load_tokeniser(saved / TOKENISER))
-        texts = (record.text for record in text_of(data, folder).records())
+        texts = (record.text for record in _text_of(data, folder).records())
         return cls(data, folder, train("word", texts, data.vocabulary, data.min_frequency))
 
     def save(self, folder: Path) -> None:
@@ -203,7 +203,7 @@ class WordVectors(OpenTask):
         return self._subwords([*[""] * SPECIAL, *names])
 
     def _ids(self, part: Part) -> Tensor:
-        return prepare([text_of(self.data, self.folder)], self.tokeniser, part=part).ids
+        return prepare([_text_of(self.data, self.folder)], self.tokeniser, part=part).ids
 
     @cached_property
     def _counts(self) -> Counts:
@@ -245,7 +245,7 @@ class WithSubwords(WholeBatches):
         return {**batch, "grams": self._grams[batch["words"]]}
 
 
-def text_of(data: Words, folder: Path) -> Source:
+def _text_of(data: Words, folder: Path) -> Source:
     """The text of a recipe."""
     place = str(found(folder, data.train, data.origin))
     return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
@@ -257,7 +257,7 @@ def agreement(own: Vectors, reference: Vectors, names: Sequence[str]) -> float:
     Over all pairs of the first thousand of the names that both have.
     """
     both = [name for name in names if name in own.places and name in reference.places]
-    tables = [torch.stack([each.of(n) for n in both[:COMPARED]]) for each in (own, reference)]
+    tables = [torch.stack([each.of(n) for n in both[:_COMPARED]]) for each in (own, reference)]
     alike = [F.normalize(each - each.mean(0), dim=1) for each in tables]
     upper = torch.ones(len(tables[0]), len(tables[0])).triu(1).bool()
     return spearman(*((each @ each.T)[upper] for each in alike))

@@ -22,7 +22,7 @@ from regard.core.atomic import settle
 from regard.core.errors import UserError
 from regard.train.durable import Sum, tensor_pieces, write
 
-FORMAT = 1
+_FORMAT = 1
 """Goes up when an older version could no longer read what is written."""
 
 MANIFEST, FACTS, TENSORS = "manifest.json", "facts.json", ".safetensors"
@@ -107,7 +107,7 @@ class Checkpoints:
                 for part, tensors in checkpoint.parts.items()
             }
             sums[FACTS] = write(draft / FACTS, [json.dumps(checkpoint.facts, indent=1).encode()])
-            write(draft / MANIFEST, [manifest(FORMAT, sums)])
+            write(draft / MANIFEST, [manifest(_FORMAT, sums)])
             settle(draft)
             self._remove(checkpoint.update)
             draft.rename(place)
@@ -120,7 +120,7 @@ class Checkpoints:
     def load(self, update: int) -> Checkpoint:
         """Read a checkpoint; raises TornError if any byte is not the one that was written."""
         place = self.place(update)
-        read = {name: checked(place / name, wanted) for name, wanted in listed(place).items()}
+        read = {name: _checked(place / name, wanted) for name, wanted in _listed(place).items()}
         return Checkpoint(
             update=update,
             parts={
@@ -198,7 +198,7 @@ def _sealed(body: Mapping[str, object]) -> bytes:
     return json.dumps({**body, "sha256": seal}, indent=1, sort_keys=True).encode()
 
 
-def listed(place: Path) -> dict[str, Sum]:
+def _listed(place: Path) -> dict[str, Sum]:
     """What the manifest of a checkpoint says of its files."""
     text = _bytes_of(place / MANIFEST)
     try:
@@ -210,15 +210,15 @@ def listed(place: Path) -> dict[str, Sum]:
     # Made anew and compared as a whole: not even a blank may differ.
     if not isinstance(body, dict) or _sealed(body) != text:
         raise TornError(f"{place / MANIFEST} does not match its own checksum")
-    if body["format"] > FORMAT:
+    if body["format"] > _FORMAT:
         raise UserError(
             f"{place} has format {body['format']}, and this version of regard reads up to "
-            f"{FORMAT}: update regard to go on from it"
+            f"{_FORMAT}: update regard to go on from it"
         )
     return {name: Sum(each["bytes"], each["sha256"]) for name, each in body["files"].items()}
 
 
-def checked(path: Path, wanted: Sum) -> bytes:
+def _checked(path: Path, wanted: Sum) -> bytes:
     """The bytes of a file, if they are the ones that were written."""
     data = _bytes_of(path)
     if len(data) != wanted.bytes:

@@ -39,7 +39,7 @@ class Update:
 def blame(model: nn.Module, task: Task, update: Update) -> UserError:
     """The error for an update whose loss or gradient is not finite: what, where, which rows."""
     start = f"update {update.number}: "
-    weight = first_not_finite(dict(model.named_parameters()))
+    weight = _first_not_finite(dict(model.named_parameters()))
     if weight:
         return UserError(
             f"{start}the weight {weight} is not finite; the update before it was too large: lower "
@@ -49,13 +49,13 @@ def blame(model: nn.Module, task: Task, update: Update) -> UserError:
     set_random_states(update.random, device)
     for name, batch in update.batches.items():
         rows, carry = batch(), None if name in update.anew else carry
-        found = first_not_finite(rows, carry or {})
+        found = _first_not_finite(rows, carry or {})
         wrong = f"the input {found}" if found else None
         with computing_in(update.precision, device):
             loss = task.loss(model, rows, carry)
-        wrong = wrong or first_wrong(model, loss.total)
+        wrong = wrong or _first_wrong(model, loss.total)
         if wrong:
-            guilty = rows_that(rows, partial(bad, model, task, carry, update))
+            guilty = _rows_that(rows, partial(_bad, model, task, carry, update))
             return UserError(f"{start}{wrong} is not finite in {name}, {guilty}")
         carry = detached(loss.carry)
     return UserError(
@@ -64,41 +64,41 @@ def blame(model: nn.Module, task: Task, update: Update) -> UserError:
     )
 
 
-def first_wrong(model: nn.Module, total: Tensor) -> str | None:
+def _first_wrong(model: nn.Module, total: Tensor) -> str | None:
     """What is not finite first: the loss, or else the gradient of a parameter."""
     if not total.isfinite().all():
         return "the loss"
     named = {name: each for name, each in model.named_parameters() if each.requires_grad}
     gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     pairs = zip(named, gradients, strict=True)
-    name = first_not_finite({name: each for name, each in pairs if each is not None})
+    name = _first_not_finite({name: each for name, each in pairs if each is not None})
     return f"the gradient of {name}" if name else None
 
 
-def first_not_finite(*named: Mapping[str, Tensor]) -> str | None:
+def _first_not_finite(*named: Mapping[str, Tensor]) -> str | None:
     """The name of the first tensor that holds something other than finite numbers.
 
-    >>> first_not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("nan")])})
+    >>> _first_not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, float("nan")])})
     'b'
     """
     pairs = ((name, each) for tensors in named for name, each in tensors.items())
     return next((name for name, each in pairs if not each.isfinite().all()), None)
 
 
-def bad(model: nn.Module, task: Task, carry: Carry | None, update: Update, batch: Batch) -> bool:
+def _bad(model: nn.Module, task: Task, carry: Carry | None, update: Update, batch: Batch) -> bool:
     """Does this batch give a loss or a gradient that is not finite?"""
     with computing_in(update.precision, device_of(model)):
         total = task.loss(model, batch, carry).total
-    return first_wrong(model, total) is not None
+    return _first_wrong(model, total) is not None
 
 
-def rows_that(batch: Batch, bad: Callable[[Batch], bool]) -> str:
+def _rows_that(batch: Batch, bad: Callable[[Batch], bool]) -> str:
     """The rows that are bad each for itself, in words.
 
     A row is tried by putting it in the place of every other, so that the batch keeps its shape.
     """
     size = len(next(iter(batch.values())))
-    guilty = [row for row in range(size) if bad(only(batch, row))]
+    guilty = [row for row in range(size) if bad(_only(batch, row))]
     if len(guilty) == size:
         return f"in all {size} rows: look at the weights and the learning rate before the data"
     if not guilty:
@@ -108,6 +108,6 @@ def rows_that(batch: Batch, bad: Callable[[Batch], bool]) -> str:
     return f"because of row{'s'[: len(guilty) > 1]} {shown}{more}"
 
 
-def only(batch: Batch, row: int) -> Batch:
+def _only(batch: Batch, row: int) -> Batch:
     """The batch with one row in all places."""
     return {name: each[row].expand_as(each).contiguous() for name, each in batch.items()}

@@ -42,7 +42,7 @@ class Log:
     ) -> None:
         self.path = folder / "log.jsonl" if folder else None
         self.display = display
-        self.board = board_of(folder, after) if folder and tensorboard else None
+        self.board = _board_of(folder, after) if folder and tensorboard else None
         if self.path:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,12 @@ class Log:
         """How training went since the line before."""
         self._append(update, values)
         left = timedelta(seconds=round(seconds_left))
-        self.display.show(f"update {update}: {listed(values)}, {left} left", passing=True)
+        self.display.show(f"update {update}: {_listed(values)}, {left} left", passing=True)
 
     def validated(self, update: int, metrics: Mapping[str, float], *, best: bool) -> None:
         """What a validation gave."""
         self._append(update, {"validation": dict(metrics)})
-        self.display.show(f"update {update}: validation {listed(metrics)}{', best' * best}")
+        self.display.show(f"update {update}: validation {_listed(metrics)}{', best' * best}")
 
     def note(self, update: int, text: str) -> None:
         """Something a person should know."""
@@ -78,7 +78,7 @@ class Log:
 
     def _append(self, update: int, values: Mapping[str, object]) -> None:
         if self.path:
-            line = json.dumps(plain({"update": update, **values}), allow_nan=False)
+            line = json.dumps(_plain({"update": update, **values}), allow_nan=False)
             try:
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write(line + "\n")
@@ -119,14 +119,14 @@ def cut(path: Path, update: int) -> None:
     os.truncate(path, kept)
 
 
-def plain(value: object) -> object:
+def _plain(value: object) -> object:
     """The value as strict JSON can say it: what is no finite number is null.
 
-    >>> plain({"loss": float("inf")})
+    >>> _plain({"loss": float("inf")})
     {'loss': None}
     """
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: _plain(each) for key, each in value.items()}
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
@@ -145,10 +145,10 @@ def curves(values: Mapping[str, object], prefix: str = "train") -> dict[str, flo
     return found
 
 
-def listed(values: Mapping[str, float]) -> str:
+def _listed(values: Mapping[str, float]) -> str:
     """Names and numbers for a person.
 
-    >>> listed({"loss": 4.123456, "items_per_second": 12345.6})
+    >>> _listed({"loss": 4.123456, "items_per_second": 12345.6})
     'loss 4.123, items_per_second 12,346'
     """
     return ", ".join(
@@ -157,7 +157,7 @@ def listed(values: Mapping[str, float]) -> str:
     )
 
 
-def board_of(folder: Path, after: int) -> Board:
+def _board_of(folder: Path, after: int) -> Board:
     """TensorBoard's writer, which hides the points after an update as the log does."""
     try:
         from torch.utils.tensorboard import SummaryWriter

@@ -19,34 +19,34 @@ from regard.core.errors import choose
 from regard.core.mode import evaluating
 from regard.core.protocols import Batches, Task
 from regard.train import durable
-from regard.train.ahead import ahead
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoints, as_tensors, from_tensors
 from regard.train.display import Display, Silent, display_for
-from regard.train.distributed import World, joined
 from regard.train.evaluate import device_of
 from regard.train.interrupt import Stop, interruptible
-from regard.train.keep import kept, result
 from regard.train.learner import Learned, Learner
 from regard.train.log import Log
 from regard.train.optimise import build
+from regard.train.parallel.world import World, joined
 from regard.train.plan import Plan
+from regard.train.prefetch import ahead
+from regard.train.retention import kept, result
 from regard.train.settings import Training
 from regard.train.state import State, random_states, set_random_states
 from regard.train.sums import Sums
 from regard.train.weights import load_weights, weights
 
-Validate = Callable[[], Mapping[str, float]]
+_Validate = Callable[[], Mapping[str, float]]
 """Measures the model as it is now, which is in eval mode then."""
 
-Outcome = Literal["finished", "stopped early", "interrupted"]
+_Outcome = Literal["finished", "stopped early", "interrupted"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
     """How a training ended."""
 
-    outcome: Outcome
+    outcome: _Outcome
     update: int
     seconds: float
     """How long the updates took, all sittings together."""
@@ -61,7 +61,7 @@ def train(
     settings: Training,
     folder: Path,
     *,
-    validate: Validate | None = None,
+    validate: _Validate | None = None,
     display: Display | None = None,
 ) -> Result:
     """Train a model in place, going on from the newest checkpoint in the folder if there is one.
@@ -94,7 +94,7 @@ class Loop:
         batches: Batches,
         settings: Training,
         folder: Path,
-        validate: Validate | None,
+        validate: _Validate | None,
         world: World,
     ) -> None:
         self.model, self.settings, self.folder = model, settings, folder
@@ -152,7 +152,7 @@ class Loop:
             self.checkpoints.set_aside(each)
         return [f"{reason}; going on from {place}, the one before it" for reason in torn.values()]
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> _Outcome | None:
         """How training has ended; None if it has not."""
         at = self.state.progress
         if at.update >= self.plan.updates:
@@ -219,7 +219,7 @@ class Loop:
             self.checkpoints.keep_only(kept(self.checkpoints, self.plan, at))
         self.world.wait()
 
-    def end(self, outcome: Outcome) -> Result:
+    def end(self, outcome: _Outcome) -> Result:
         """Give the model the weights that the settings ask for, and write them."""
         at = self.state.progress
         if outcome != "interrupted":
@@ -229,6 +229,7 @@ class Loop:
                 path = self.folder / "model.safetensors"
                 durable.replace(path, durable.tensor_pieces(weights(self.model)))
             self.world.share_weights(list(weights(self.model).values()))
+            self.world.wait()  # a process that ends earlier would break off the sending
         best = at.best
         if best and self.settings.better == "higher":
             best = (best[0], -best[1])

@@ -18,13 +18,13 @@ from regard.core.errors import UserError
 from regard.train.rowwise import RowAdagrad
 from regard.train.stages import Stages
 
-FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
+_FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
 """Where torch has optimisers that take all tensors in one pass: on a CPU 4 to 5 times as fast."""
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+_Share = Annotated[float, Field(ge=0, lt=1)]
 
 
-Group = dict[str, object]
+_Group = dict[str, object]
 """Parameters, with their names, that are decayed alike: what torch.optim calls a param_group."""
 
 
@@ -41,7 +41,7 @@ class Rule(Config, ABC):
     """Does the decay reach the tables of nn.Embedding too?"""
 
     @abstractmethod
-    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """The optimiser of these parameters."""
 
 
@@ -49,10 +49,10 @@ class SGD(Rule):
     """Stochastic gradient descent, with momentum if asked."""
 
     name: Literal["sgd"] = "sgd"
-    momentum: Share = 0.0
+    momentum: _Share = 0.0
     nesterov: bool = False
 
-    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.SGD."""
         if self.nesterov and not self.momentum:
             raise UserError("nesterov=true needs a momentum above zero")
@@ -65,10 +65,10 @@ class Adam(Rule):
     """Adam (Kingma and Ba 2015); its weight decay is part of the gradient."""
 
     name: Literal["adam"] = "adam"
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[_Share, _Share] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
 
-    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.Adam."""
         return optim.Adam(groups, self.lr, betas=self.betas, eps=self.eps, fused=fused)
 
@@ -77,10 +77,10 @@ class AdamW(Rule):
     """Adam with the weight decay beside the gradient (Loshchilov and Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
-    betas: tuple[Share, Share] = (0.9, 0.999)
+    betas: tuple[_Share, _Share] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
 
-    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.AdamW."""
         return optim.AdamW(groups, self.lr, betas=self.betas, eps=self.eps, fused=fused)
 
@@ -97,7 +97,7 @@ class Adafactor(Rule):
     clip_update: PositiveFloat = 1.0
     """The paper's d: the largest root mean square of an update before it is scaled."""
 
-    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.Adafactor, which has no fused form."""
         return optim.Adafactor(
             groups, self.lr, beta2_decay=self.beta2_decay, d=self.clip_update, weight_decay=0.0
@@ -114,7 +114,7 @@ class Adagrad(Rule):
     name: Literal["adagrad"] = "adagrad"
     eps: PositiveFloat = 1e-10
 
-    def over(self, groups: list[Group], *, fused: bool) -> optim.Optimizer:
+    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """Our own, which reads and writes only the rows that have a gradient."""
         return RowAdagrad(groups, self.lr, eps=self.eps)
 
@@ -142,7 +142,7 @@ def build(rule: Rule, model: nn.Module, stages: Stages | None = None) -> optim.O
     learns = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not learns:
         raise UserError(f"{type(model).__name__} has no parameter that learns (requires_grad)")
-    refuse_sparse(rule, model)
+    _refuse_sparse(rule, model)
     tables = {
         id(table)
         for module in model.modules()
@@ -151,20 +151,20 @@ def build(rule: Rule, model: nn.Module, stages: Stages | None = None) -> optim.O
     }
     spared = {name for name, each in learns if each.dim() < 2 or id(each) in tables}
     places = {} if stages is None else stages.place(model)
-    groups: list[Group] = []
+    groups: list[_Group] = []
     for stage in [None] if stages is None else list(dict.fromkeys(places.values())):
         own = [pair for pair in learns if places.get(id(pair[1])) == stage]
-        rest: Group = {} if stage is None else {"share": stage.share, "opens": stage.opens}
+        rest: _Group = {} if stage is None else {"share": stage.share, "opens": stage.opens}
         for decay, held in (
             (rule.weight_decay, [pair for pair in own if pair[0] not in spared]),
             (0.0, [pair for pair in own if pair[0] in spared]),
         ):
             groups += [{"params": held, "weight_decay": decay, **rest}] if held else []
-    fused = all(each.device.type in FUSED_ON for _, each in learns)
+    fused = all(each.device.type in _FUSED_ON for _, each in learns)
     return rule.over(groups, fused=fused)
 
 
-def refuse_sparse(rule: Rule, model: nn.Module) -> None:
+def _refuse_sparse(rule: Rule, model: nn.Module) -> None:
     """Raise if the model's gradients are rows of tables, and this rule cannot follow those."""
     tables = (nn.Embedding, nn.EmbeddingBag)
     if not any(isinstance(each, tables) and each.sparse for each in model.modules()):
@@ -182,7 +182,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], *, items: int, clip: flo
 
     Both factors are applied in one pass. The norm is the one before clipping.
     """
-    gradients = [tensor_of(each) for each in parameters if each.grad is not None]
+    gradients = [_tensor_of(each) for each in parameters if each.grad is not None]
     norm = float(get_total_norm(gradients)) / items
     # The same small number as in torch.nn.utils.clip_grad_norm_, so that recipes carry over.
     kept = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
@@ -190,7 +190,7 @@ def scale_gradients(parameters: Iterable[nn.Parameter], *, items: int, clip: flo
     return norm
 
 
-def tensor_of(parameter: nn.Parameter) -> Tensor:
+def _tensor_of(parameter: nn.Parameter) -> Tensor:
     """The numbers of a gradient, to be changed in place; of a sparse one, those of its rows."""
     gradient = parameter.grad
     assert gradient is not None

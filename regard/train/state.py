@@ -16,7 +16,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Carry
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoint
-from regard.train.distributed import World
+from regard.train.parallel.world import World
 from regard.train.sums import Sums
 from regard.train.weights import (
     Fingerprint,
@@ -102,7 +102,7 @@ class State:
         """A checkpoint of all this; every process must ask for it at once."""
         own = {f"random.{name}": each for name, each in random_states(self.device).items()}
         own |= {f"carry.{name}": each for name, each in (self.carry or {}).items()}
-        moments, scalars = moments_of(self.optimiser)
+        moments, scalars = _moments_of(self.optimiser)
         parts: dict[str, Mapping[str, Tensor]]
         parts = {"model": weights(self.model), "optimiser": moments}
         parts |= {f"rank-{rank}": each for rank, each in enumerate(self.world.collect(own))}
@@ -116,15 +116,15 @@ class State:
         facts = TypeAdapter(Facts).validate_python(checkpoint.facts)
         self._refuse_another(facts, source)
         load_weights(self.model, checkpoint.parts["model"], source=source)
-        load_moments(self.optimiser, {**checkpoint.parts["optimiser"], **facts.scalars})
+        _load_moments(self.optimiser, {**checkpoint.parts["optimiser"], **facts.scalars})
         if self.ema:
             for name, tensor in self.ema.tensors.items():
                 tensor.copy_(checkpoint.parts["ema"][name])
         own = checkpoint.parts[f"rank-{self.world.rank}"]
-        carry = {name: each.to(self.device) for name, each in under("carry.", own).items()}
+        carry = {name: each.to(self.device) for name, each in _under("carry.", own).items()}
         self.carry = carry if facts.carries else None
         self.progress = facts.progress
-        set_random_states(under("random.", own), self.device)
+        set_random_states(_under("random.", own), self.device)
 
     def _facts(self, scalars: Mapping[str, float | int | bool | None]) -> Facts:
         return Facts(
@@ -158,16 +158,16 @@ class State:
                 )
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Those whose name starts so, by the rest of their name.
 
-    >>> under("a.", {"a.b": torch.tensor(1), "c": torch.tensor(2)})
+    >>> _under("a.", {"a.b": torch.tensor(1), "c": torch.tensor(2)})
     {'b': tensor(1)}
     """
     return {name[len(prefix) :]: each for name, each in tensors.items() if name.startswith(prefix)}
 
 
-def moments_of(
+def _moments_of(
     optimiser: optim.Optimizer,
 ) -> tuple[dict[str, Tensor], dict[str, float | int | bool | None]]:
     """What an optimiser remembers, by `parameter/moment`: the tensors, and the rest."""
@@ -182,7 +182,7 @@ def moments_of(
     return tensors, {key: value for key, value in flat.items() if key not in tensors}
 
 
-def load_moments(optimiser: optim.Optimizer, moments: Mapping[str, object]) -> None:
+def _load_moments(optimiser: optim.Optimizer, moments: Mapping[str, object]) -> None:
     """Have an optimiser remember what one over the same parameters did."""
     groups = optimiser.state_dict()["param_groups"]
     names = [name for group in groups for name in group["param_names"]]

@@ -22,8 +22,8 @@ from regard.attention import (
     TopK,
     padding,
 )
-from regard.attention.additive import additive_scores
 from regard.attention.place import sharpened
+from regard.kernels.additive import additive_scores
 
 B, H, Q, K, E = 2, 3, 4, 5, 6
 
@@ -123,7 +123,7 @@ def test_sampling_from_an_empty_row_is_certain_to_read_nothing() -> None:
 def test_tiles_of_any_size_give_the_same_scores_and_gradients(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("regard.attention.additive.CACHE_ELEMENTS", limit)
+    monkeypatch.setattr("regard.kernels.additive.CACHE_ELEMENTS", limit)
     inputs = [
         torch.randn(*shape, dtype=torch.double, requires_grad=True)
         for shape in ((B, H, Q, E), (B, H, K, E), (E,))

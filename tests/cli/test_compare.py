@@ -7,10 +7,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from regard.compare import Comparison, train_one, varied
 from regard.core.errors import UserError
-from regard.recipe import read
-from regard.run import create
+from regard.experiments.compare import Comparison, train_one, varied
+from regard.runs.recipe import read
+from regard.runs.run import create
 from tests.cli.command import Regard
 
 SHORT = ("--set", "train.updates=4", "--set", "train.save_every=2")
@@ -31,7 +31,7 @@ def _trained_here(monkeypatch: pytest.MonkeyPatch, as_users_run_it: None) -> Non
         recipe = read(str(folder.with_suffix(".toml")))
         create(recipe, folder, data, "cpu").train()
 
-    monkeypatch.setattr("regard.compare.train_one", train)
+    monkeypatch.setattr("regard.experiments.compare.train_one", train)
 
 
 @pytest.mark.usefixtures("_children_find_regard")
@@ -92,7 +92,7 @@ def test_the_users_number_of_threads_is_kept(
         asked.update(env)
         return CompletedProcess(command, 0)
 
-    monkeypatch.setattr("regard.compare.subprocess.run", run)
+    monkeypatch.setattr("regard.experiments.compare.subprocess.run", run)
     train_one(tmp_path / "seed-1", tmp_path, threads=2)
     assert asked["OMP_NUM_THREADS"] == expected
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from regard.aligner import alignments
 from regard.attention import record
-from regard.data.parallel import encoded
-from regard.recipe import parsed
-from regard.run import Run, create, load
+from regard.data.text.parallel import encoded
+from regard.inference.align import alignments
+from regard.inference.translate import Looking, alignment, payloads, target_words, translations
+from regard.runs.recipe import parsed
+from regard.runs.run import Run, create, load
 from regard.tasks.translate import Translation
-from regard.translator import Looking, alignment, payloads, target_words, translations
 from tests.cli.command import Regard
 
 TINY = """

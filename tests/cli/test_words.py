@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.data.vectors import Vectors, read_vectors, write_vectors
+from regard.data.text.vectors import Vectors, read_vectors, write_vectors
 from tests.cli.command import Regard
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")

@@ -24,9 +24,9 @@ from regard.data.batch import (
     shuffled,
 )
 from regard.data.bucket import BucketBatches, bucket_widths, next_tokens
-from regard.data.corpus import prepare
-from regard.data.source import Source
-from regard.data.tokenise import train
+from regard.data.text.corpus import prepare
+from regard.data.text.source import Source
+from regard.data.text.tokeniser import train
 
 IDS = torch.arange(1000, 1603)
 LENGTHS = [1 + (number * 37) % 61 for number in range(150)]

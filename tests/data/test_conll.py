@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.conll import (
+from regard.data.text.conll import (
     WRITERS,
     Chunk,
     Tagged,

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from regard.core import atomic
 from regard.core.errors import UserError
-from regard.data import cache, corpus
-from regard.data.corpus import Corpus, Part, held_out, prepare
-from regard.data.source import Source, source_at
-from regard.data.tokenise import TOKENISERS, Tokeniser, train
+from regard.data import cache
+from regard.data.text import corpus
+from regard.data.text.corpus import Corpus, Part, held_out, prepare
+from regard.data.text.source import Source, source_at
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train
 
 LINES = ["the cat sat", "", "on the mat and the 語 🙂 cat", "  sat  "]
 TEXT = "".join(f"{line}\n" for line in LINES)

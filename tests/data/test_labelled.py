@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.labelled import LabelledText, csv_records
+from regard.data.text.labelled import LabelledText, csv_records
 
 EXAMPLES = [("1", 'good, "really"\tgood'), ("0", "bad"), ("1", "été ☃")]
 

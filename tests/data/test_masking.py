@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from regard.core.errors import UserError
 from regard.data.batch import IGNORE, draws
-from regard.data.documents import TokenisedDocuments, counted, documents_in, sources_at
-from regard.data.frame import Frame, shares
-from regard.data.masking import Masking
-from regard.data.pretraining import Passages, PretrainingBatches
-from regard.data.sentence_pairs import pairs_of, passages_of
-from regard.data.tokenise import Tokeniser, train
+from regard.data.text.documents import TokenisedDocuments, counted, documents_in, sources_at
+from regard.data.text.masking import Masking
+from regard.data.text.pretraining import Passages, PretrainingBatches
+from regard.data.text.sentence_pairs import pairs_of, passages_of
+from regard.data.text.special_tokens import Frame, shares
+from regard.data.text.tokeniser import Tokeniser, train
 
 MARKS, VOCABULARY, MASK = 5, 60, 4
 SPECIAL = torch.arange(VOCABULARY) < MARKS

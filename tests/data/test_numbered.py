@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from regard.core.errors import UserError
 from regard.data import NOBODY, train
-from regard.data.letters import END_WORD, Spellings, spelled
-from regard.data.numbered import Reading, numbered
-from regard.data.wording import into_sentences, plain_words
+from regard.data.text.characters import END_WORD, Spellings, spelled
+from regard.data.text.encoding import Reading, numbered
+from regard.data.text.segment import into_sentences, plain_words
 
 WORDS = train("word", ["a b c d"])
 TEXTS = st.lists(

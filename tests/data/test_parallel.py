@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from regard.core.errors import UserError
 from regard.data import BucketBatches
-from regard.data import parallel as module
 from regard.data.batch import IGNORE
 from regard.data.bucket import NOBODY
-from regard.data.parallel import Kept, Numbering, Pair, ParallelText, encoded
-from regard.data.pipeline import words
-from regard.data.tokenise import TOKENISERS, train
+from regard.data.text import parallel as module
+from regard.data.text.parallel import Kept, Numbering, Pair, ParallelText, encoded
+from regard.data.text.pipeline import words
+from regard.data.text.tokeniser import TOKENISERS, train
 
 LINE = st.text(st.characters(exclude_characters="\n\r\0\t", exclude_categories=["Cs"]), max_size=20)
 CELLS = st.lists(st.tuples(LINE, LINE), min_size=1, max_size=20)

@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from regard.core.errors import UserError
-from regard.data.pipeline import words
-from regard.data.synthetic import DAYS, GENERATORS, LOCALES, SHARES, days, decided, forms, pairs
-from regard.data.tokenise import train
+from regard.data.text.pipeline import words
+from regard.data.text.synthetic import (
+    DAYS,
+    GENERATORS,
+    LOCALES,
+    SHARES,
+    days,
+    decided,
+    forms,
+    pairs,
+)
+from regard.data.text.tokeniser import train
 
 SPLITS = list(SHARES)
 

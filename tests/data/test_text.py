@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.source import FORMS, Source, source_at
-from regard.data.text import jsonl, lines, tsv
+from regard.data.text.files import jsonl, lines, tsv
+from regard.data.text.source import FORMS, Source, source_at
 
 # Characters that no line can hold are left out: its end, the return before it, NUL, surrogates.
 LINE = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), max_size=30)

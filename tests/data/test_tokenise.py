@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from regard.core.errors import UserError
-from regard.data.pipeline import BOS, EOS, PAD, QUICK, SPECIALS, UNK, words
-from regard.data.tokenise import TOKENISERS, Tokeniser, load, train
+from regard.data.text.pipeline import BOS, EOS, PAD, QUICK, SPECIALS, UNK, words
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, load, train
 
 LINES = [
     "the cat sat on the mat",

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from regard.core.errors import UserError
-from regard.data.vectors import Vectors, read_vectors, write_vectors
+from regard.data.text.vectors import Vectors, read_vectors, write_vectors
 
 WORDS = ("the", "Öl", "x1", "ice-cream", "犬")
 

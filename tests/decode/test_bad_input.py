@@ -9,7 +9,7 @@ from torch import Tensor
 
 from regard.core.errors import UserError
 from regard.decode import Greedy, Request, Sampling, Stream, generate, stream_text
-from regard.models.gpt import GPT
+from regard.models.language.gpt import GPT
 from tests.decode.fakes import Counting, Fixed, Hashing, Narrow
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")

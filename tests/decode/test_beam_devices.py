@@ -6,9 +6,9 @@ from torch import Tensor
 
 from regard.core.protocols import Batch
 from regard.decode import search
-from tests.audit.without_float64 import WithoutFloat64
 from tests.decode.fakes import Read
 from tests.decode.translators import EOS, beam
+from tests.explain.without_float64 import WithoutFloat64
 
 SOURCE = {"source": torch.tensor([[7, 8, 9], [6, 5, 0]]), "source_lengths": torch.tensor([3, 2])}
 

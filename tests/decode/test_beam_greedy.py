@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from regard.decode import Greedy, Request, Row, Search, Stream, Written, collected, search
-from regard.models.gpt import GPT
-from regard.models.rnn_lm import RNNLM
+from regard.models.language.gpt import GPT
+from regard.models.language.rnn_lm import RNNLM
 from tests.decode.translators import BOS, EOS, NUMBERS, Translator, beam, sources, tokens_of
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode.top import best, part, top
+from regard.decode.top_k import best, part, top
 
 SIZES = [2, 7, 100, 2047, 2048, 2049, 2053, 2500, 4099, 10_000]
 """Short rows, and long ones with and without something left over after the last part."""

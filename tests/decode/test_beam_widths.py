@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import search
-from regard.decode.top import part, top
+from regard.decode.top_k import part, top
 from tests.decode.translators import (
     BOS,
     EOS,

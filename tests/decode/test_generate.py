@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from regard.core.protocols import Batch
 from regard.decode import Greedy, Request, Row, Sampling, Stream, collected, generate
 from regard.decode.sample import drawn
-from regard.models.gpt import GPT
-from regard.models.rnn_lm import RNNLM
+from regard.models.language.gpt import GPT
+from regard.models.language.rnn_lm import RNNLM
 from tests.decode.fakes import Counting, Fixed, Hashing, Narrow, Read
 
 VOCABULARY = 30

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 
-from regard.data.tokenise import TOKENISERS, Tokeniser, train
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train
 from regard.decode import Decoder, Greedy, Pieces, Request, Sampling, stream_text
-from regard.decode.text import BROKEN
+from regard.decode.text_stream import BROKEN
 from tests.decode.fakes import Counting, Fixed, Hashing
 
 LINES = ["the cat sat on the mat", "Ünïcödé 語 🙂🙂 it's 42", "a the <unk> 語語", "ab abc cab"]

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from regard.export.onnx import export
-from regard.models.bert import BERT, Encoding
-from regard.models.bert_classifier import BERTClassifier
-from regard.models.gpt import GPT
+from regard.models.language.gpt import GPT
+from regard.models.text.bert import BERT, Encoding
+from regard.models.text.bert_classifier import BERTClassifier
 
 V = 23
 ENCODING = Encoding(width=8, heads=2, layers=1, hidden=12, context=16)

@@ -8,9 +8,9 @@ from torch import nn
 
 from regard.core.errors import UserError
 from regard.export.ctranslate2 import difference, export
-from regard.models.gpt import GPT
-from regard.models.rnn_lm import RNNLM
-from regard.models.transformer import Transformer
+from regard.models.language.gpt import GPT
+from regard.models.language.rnn_lm import RNNLM
+from regard.models.translation.transformer import Transformer
 
 pytest.importorskip("ctranslate2")
 

@@ -10,7 +10,7 @@ import torch
 
 from regard.core.errors import UserError
 from regard.export.onnx import difference, export
-from regard.models.rnn_lm import RNNLM
+from regard.models.language.rnn_lm import RNNLM
 from tests.export.kinds import BUILT, OUTPUTS, V
 
 onnxruntime = pytest.importorskip("onnxruntime")

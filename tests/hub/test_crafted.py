@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from regard.core.errors import UserError
-from regard.data.panics import tried, unprinted
-from regard.data.pieces import UNSEEN
+from regard.data.text.normalise import UNSEEN
+from regard.data.text.panics import tried, unprinted
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.spm_pair import read_pair
 from regard.hub.tokenisers import read

@@ -11,9 +11,9 @@ import transformers
 
 from regard.core.errors import UserError
 from regard.decode import Greedy, Request
-from regard.pretrained import from_pretrained, import_run, save_pretrained
-from regard.recipe import checked, read, written
-from regard.run import create, load
+from regard.runs.pretrained import from_pretrained, import_run, save_pretrained
+from regard.runs.recipe import checked, read, written
+from regard.runs.run import create, load
 from tests.hub.decoder_folders import LINES, gpt2_folder, gpt_folder, marian_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used

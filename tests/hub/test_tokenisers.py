@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from regard.core.errors import UserError
-from regard.data.tokenise import Tokeniser, load, train
+from regard.data.text.tokeniser import Tokeniser, load, train
 from regard.hub.spm_pair import Pair, read_pair, write_pair
 from regard.hub.tokenisers import read, write
 from tests.hub.corpus import LINES

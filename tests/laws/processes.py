@@ -13,10 +13,10 @@ from pathlib import Path
 
 import torch
 
-from regard.recipe import Recipe, parsed
-from regard.run import create, open_run
-from regard.train.distributed import joined
+from regard.runs.recipe import Recipe, parsed
+from regard.runs.run import create, open_run
 from regard.train.loop import Loop
+from regard.train.parallel.world import joined
 from regard.train.weights import weights
 
 UPDATES, RESUMED = 4, 2

@@ -10,9 +10,9 @@ from regard.attention.tape import Site, sites_of
 from regard.core.config import parse
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
-from regard.layers.tags import Tags
 from regard.models import MODELS
-from regard.models.awd_lstm import AWDLSTM
+from regard.models.language.awd_lstm import AWDLSTM
+from regard.outputs.tags import Tags
 from regard.tasks.classify import LearnsBeside
 from tests.laws.families import FAMILIES
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.layers.output import IGNORED, Prediction
 from regard.models import MODELS
-from regard.models.rnn_lm import RNNLM
+from regard.models.language.rnn_lm import RNNLM
+from regard.outputs.next_token import IGNORED, Prediction
 from tests.laws.families import FAMILIES
 
 B, T, V = 3, 14, 11

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.core.protocols import Carry
 from regard.data import IGNORE
-from regard.layers.output import Vocabulary
+from regard.outputs.next_token import Vocabulary
 from regard.tasks.language_model import LanguageModelling, Texts
 from regard.train.evaluate import evaluate
 

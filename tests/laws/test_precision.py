@@ -17,13 +17,13 @@ from torch import Tensor
 
 from regard.attention import SCORES, WEIGHS, Attend, Past, Sample, padding, score_named, weigh_named
 from regard.core.device import works
-from regard.layers import output
-from regard.layers.contrast import Contrast
 from regard.layers.crf import CRF
-from regard.layers.hidden_words import HiddenWords
-from regard.layers.mixture import Extended, PointerMixture
-from regard.layers.output import IGNORED, Prediction, Vocabulary
-from regard.layers.tags import Apart
+from regard.layers.masked_words import HiddenWords
+from regard.outputs import next_token as output
+from regard.outputs.next_token import IGNORED, Prediction, Vocabulary
+from regard.outputs.pointer import Extended, PointerMixture
+from regard.outputs.tags import Apart
+from regard.outputs.word_pairs import Contrast
 
 B, H, Q, E = 2, 2, 5, 16
 KEYS = (32, 1024)

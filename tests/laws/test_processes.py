@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from regard.data.batch import IGNORE
-from regard.run import open_run
+from regard.runs.run import open_run
 from regard.tasks import TASKS
 from tests.laws import processes
 from tests.laws.processes import CASES, DRAWS, UPDATES

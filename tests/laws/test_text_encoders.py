@@ -13,12 +13,12 @@ from regard.attention.tape import Site, sites_of
 from regard.core.config import parse
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
-from regard.layers.output import IGNORED
-from regard.layers.spelling import LETTERS
+from regard.layers.character_words import LETTERS
 from regard.models import MODELS
-from regard.models.bert import BERT
-from regard.models.bert_reader import BERTReader
-from regard.models.elmo import ELMo
+from regard.models.text.bert import BERT
+from regard.models.text.bert_reader import BERTReader
+from regard.models.text.elmo import ELMo
+from regard.outputs.next_token import IGNORED
 from tests.laws.families import FAMILIES
 
 NAMES = FAMILIES["text encoders"]

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
-from regard.layers.output import IGNORED, Prediction
 from regard.models import MODELS
+from regard.outputs.next_token import IGNORED, Prediction
 from tests.laws.translators import (
     BOS,
     ELSEWHERE,

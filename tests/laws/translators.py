@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from regard.layers.output import IGNORED
 from regard.models import MODELS
+from regard.outputs.next_token import IGNORED
 from tests.laws.families import FAMILIES
 
 B, S, T, V, SOURCES = 4, 7, 6, 11, 13

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard.core.errors import UserError
-from regard.layers.carried import Carried, following, recent
+from regard.layers.carry import Carried, following, recent
 from regard.layers.lexicon import Lexicon
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import UserError
-from regard.layers.dropout import Dropout, noise
+from regard.kernels.dropout import Dropout, noise
 
 MANY = (64, 1024)
 SHAPES = [(5,), (3, 7), (63, 65), MANY, (5, 13, 101)]

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.decode import Greedy, Request, generate
-from regard.layers.int8 import LARGEST, Int8Linear, Int8Weights, Rounded, levels, refuse_without
+from regard.kernels.int8 import LARGEST, Int8Linear, Int8Weights, Rounded, levels, refuse_without
+from regard.layers.quantise import WEIGHTS, quantise
 from regard.layers.stepwise import Stepwise
-from regard.models.bert import BERT, Encoding
-from regard.models.gpt import GPT
-from regard.models.rnn_lm import RNNLM
-from regard.models.transformer import Transformer
-from regard.quantise import WEIGHTS, quantise
+from regard.models.language.gpt import GPT
+from regard.models.language.rnn_lm import RNNLM
+from regard.models.text.bert import BERT, Encoding
+from regard.models.translation.transformer import Transformer
 
 KINDS: dict[str, type[Rounded]] = {"dynamic": Int8Linear, "weights": Int8Weights}
 

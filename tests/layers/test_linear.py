@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.layers.linear import MUCH, Linear, has_one_dnn, is_linear, much
+from regard.kernels.linear import MUCH, Linear, has_one_dnn, is_linear, much
 
 ROWS, WIDTH, OUTPUTS = 256, 512, 520
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.layers.mixture import Extended, PointerMixture
-from regard.layers.output import Vocabulary
+from regard.outputs.next_token import Vocabulary
+from regard.outputs.pointer import Extended, PointerMixture
 
 B, T, K, V, D = 2, 3, 4, 7, 5
 HELD = torch.tensor([[1, 2, 1, 6], [0, 0, 3, 5]])
@@ -135,7 +135,7 @@ def test_a_word_outside_the_vocabulary_is_refused(as_users_run_it: None) -> None
 
 @pytest.mark.parametrize("piece", [0, 2**24])
 def test_the_output_layer_agrees_with_torch(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("regard.layers.output.PIECE", piece)
+    monkeypatch.setattr("regard.outputs.next_token.PIECE", piece)
     words, targets = vocabulary(), torch.tensor([[1, 4, 6], [0, -100, 3]])
     flat = words.logits().flatten(0, 1)
     want = nn.functional.cross_entropy(flat, targets.flatten(), reduction="none").view(B, T)

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from regard.layers import output
-from regard.layers.output import IGNORED, Vocabulary
+from regard.outputs import next_token as output
+from regard.outputs.next_token import IGNORED, Vocabulary
 
 B, T, D, V = 3, 25, 6, 40
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.layers.product import FEW, WIDE, Cut, Shared, product
+from regard.kernels.packed_linear import FEW, WIDE, Cut, Shared, product
 
 ROWS = [1, 2, FEW, FEW + 1]
 

@@ -19,7 +19,7 @@ from regard.attention import (
 )
 from regard.core.errors import UserError
 from regard.layers import Source
-from regard.layers.source import shareable
+from regard.layers.source_memory import shareable
 
 N, H, S, E = 4, 2, 6, 8
 LENGTHS = torch.tensor([6, 3, 1, 5])

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.layers.words import Given
-from regard.models.awd_lstm import AWDLSTM
-from regard.models.bahdanau import Bahdanau
-from regard.models.bilstm_crf import BiLSTMCRF
-from regard.models.elmo import ELMo
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.luong import Luong
+from regard.layers.word_features import Given
+from regard.models.language.awd_lstm import AWDLSTM
+from regard.models.text.bilstm_crf import BiLSTMCRF
+from regard.models.text.elmo import ELMo
+from regard.models.translation.bahdanau import Bahdanau
+from regard.models.translation.encoder_decoder import EncoderDecoder
+from regard.models.translation.luong import Luong
 
 LENGTHS = torch.tensor([3, 1])
 

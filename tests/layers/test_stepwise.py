@@ -11,12 +11,14 @@ from regard.layers import (
     FeedForward,
     SelfAttention,
     Source,
-    shelf,
     stepwise,
 )
+from regard.layers import (
+    key_value_store as shelf,
+)
 from regard.layers.cache import Cache
+from regard.layers.key_value_store import Written
 from regard.layers.multihead import CrossAttention
-from regard.layers.shelf import Written
 from regard.layers.stepwise import Asked, Stepwise
 
 D, H, L, S = 16, 4, 3, 7

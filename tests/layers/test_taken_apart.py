@@ -11,9 +11,9 @@ from regard.attention import intervene, record, uniform
 from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache
 from regard.layers.feedforward import GatedFeedForward
+from regard.layers.key_value_store import Written
 from regard.layers.multihead import SelfAttention
 from regard.layers.position import Rotary
-from regard.layers.shelf import Written
 from regard.layers.stepwise import Stepwise
 
 

@@ -8,10 +8,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.core.errors import UserError
 from regard.data import SPECIALS, UNK
 from regard.layers.bidirectional import Bidirectional
+from regard.layers.character_words import LetterCNN, letters_named
 from regard.layers.recurrent import CELLS
 from regard.layers.sentences import SentenceCut
-from regard.layers.spelling import LetterCNN, letters_named
-from regard.layers.words import UNKNOWN, Words
+from regard.layers.word_features import UNKNOWN, Words
 
 LENGTHS = torch.tensor([5, 2, 1])
 

@@ -14,7 +14,7 @@ import torch
 
 from regard.attention import record
 from regard.look import Payload, payloads, save_page
-from regard.models.transformer import Transformer
+from regard.models.translation.transformer import Transformer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

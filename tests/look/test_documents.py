@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from regard.core.errors import UserError
 from regard.look import Payload, confusion, draw
 from regard.look.classes import confusion_figure
-from regard.look.levels import BAR, document_figure
+from regard.look.document import BAR, document_figure
 from regard.look.picture import fitting
 from tests.look.hostile import TOKENS
 

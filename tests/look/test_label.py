@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.look.figure import family_with, font_for, letters_of, written
 from regard.look.label import LONGEST, SIGNS, escaped, shortened, visible
-from regard.look.sheet import family_with, font_for, letters_of, written
 from tests.look.hostile import TOKENS
 
 LONGEST_SIGN = len(escaped("\U0010ffff"))

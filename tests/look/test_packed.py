@@ -10,8 +10,8 @@ import torch
 
 from regard.core.errors import UserError
 from regard.look import Payload, as_json, packed
+from regard.look.compact import FLAT, LEVELS, MOST_POSITIONS, reach
 from regard.look.measure import MEASURES, alignment, distance, entropy
-from regard.look.packed import FLAT, LEVELS, MOST_POSITIONS, reach
 from tests.look.hostile import TOKENS
 
 

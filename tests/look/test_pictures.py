@@ -15,8 +15,8 @@ from matplotlib.text import Text
 
 from regard.core.errors import UserError
 from regard.look import Payload
+from regard.look.figure import ORANGE, written
 from regard.look.matrix import alignment_figure, grid_figure
-from regard.look.sheet import ORANGE, written
 from regard.look.text import LEAST, flow_figure, heat_figure
 from tests.look.hostile import TOKENS, letters
 

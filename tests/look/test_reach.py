@@ -9,13 +9,13 @@ import torch
 from regard.attention import record
 from regard.cli import main
 from regard.core.errors import UserError
-from regard.models.attention_rnn_lm import AttentionRNNLM
-from regard.models.bahdanau import Bahdanau
-from regard.models.rnn_lm import RNNLM
-from regard.reach import ALONE, WITH, WITHOUT, gradient_lengths, nothing, reach
-from regard.recipe import parsed
-from regard.run import Run, create
-from regard.views import position_table, view_run
+from regard.explain.gradient_reach import ALONE, WITH, WITHOUT, gradient_lengths, nothing, reach
+from regard.inference.pictures import position_table, view_run
+from regard.models.language.attention_rnn_lm import AttentionRNNLM
+from regard.models.language.rnn_lm import RNNLM
+from regard.models.translation.bahdanau import Bahdanau
+from regard.runs.recipe import parsed
+from regard.runs.run import Run, create
 from tests.recipes.test_recipes import SMALL
 
 

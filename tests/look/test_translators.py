@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from regard.attention import record
 from regard.look import Payload, followed, joined, payloads
-from regard.models.bahdanau import Bahdanau
-from regard.models.luong import Luong
-from regard.models.transformer import Transformer
+from regard.models.translation.bahdanau import Bahdanau
+from regard.models.translation.luong import Luong
+from regard.models.translation.transformer import Transformer
 
 SOURCE, TARGET = tuple("abcde"), tuple("wxyz")
 LENGTHS = (5, 3)

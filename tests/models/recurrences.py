@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.layers.decoder import RecurrentDecoder
-from regard.models.bahdanau import Bahdanau
-from regard.models.encoder_decoder import EncoderDecoder
-from regard.models.luong import Luong
+from regard.models.translation.bahdanau import Bahdanau
+from regard.models.translation.encoder_decoder import EncoderDecoder
+from regard.models.translation.luong import Luong
 
 V, SOURCES = 9, 11
 LENGTHS = (6, 2, 4, 1)

@@ -7,8 +7,8 @@ from torch import Tensor
 from regard.attention import SCORES, Past, record, uniform
 from regard.attention.tape import intervene
 from regard.core.errors import UserError
-from regard.models.attention_rnn_lm import AttentionRNNLM
-from regard.models.rnn_lm import RecurrentState
+from regard.models.language.attention_rnn_lm import AttentionRNNLM
+from regard.models.language.rnn_lm import RecurrentState
 
 B, T, V, D, MEMORY = 2, 9, 7, 6, 3
 

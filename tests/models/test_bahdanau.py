@@ -7,7 +7,7 @@ from torch import Tensor
 from regard.attention import SCORES, WEIGHS, record, uniform
 from regard.attention.tape import intervene
 from regard.core.errors import UserError
-from regard.models.bahdanau import Bahdanau
+from regard.models.translation.bahdanau import Bahdanau
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
 
 D = 5

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from regard.attention import Attend, record, without
 from regard.attention.tape import intervene
 from regard.core.errors import UserError
-from regard.layers.output import IGNORED
 from regard.layers.text_encoder import Encoding, TextEncoder
-from regard.models.bert import BERT
-from regard.models.bert_classifier import BERTClassifier
-from regard.models.bert_reader import BERTReader, Spans
-from regard.models.bert_tagger import BERTTagger
+from regard.models.text.bert import BERT
+from regard.models.text.bert_classifier import BERTClassifier
+from regard.models.text.bert_reader import BERTReader, Spans
+from regard.models.text.bert_tagger import BERTTagger
+from regard.outputs.next_token import IGNORED
 
 SMALL = Encoding(width=8, heads=2, layers=3, hidden=12, context=16)
 V = 20

@@ -6,11 +6,11 @@ from torch import Tensor
 
 from regard.attention import padding, record
 from regard.layers.pool import AttentionPool
-from regard.models.attention_pool import AttentionPooling
-from regard.models.bag_of_ngrams import FACTOR, BagOfNgrams
-from regard.models.bilstm_crf import BiLSTMCRF
-from regard.models.han import HAN
-from regard.models.text_cnn import TextCNN
+from regard.models.text.attention_pool import AttentionPooling
+from regard.models.text.bag_of_ngrams import FACTOR, BagOfNgrams
+from regard.models.text.bilstm_crf import BiLSTMCRF
+from regard.models.text.han import HAN
+from regard.models.text.text_cnn import TextCNN
 
 V, C = 12, 3
 TOKENS = torch.tensor([[4, 5, 6, 7, 5, 8]])

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.models.clockwork_rnn import ClockworkRNN
+from regard.models.language.clockwork_rnn import ClockworkRNN
 
 B, T, V, M = 2, 17, 7, 3
 

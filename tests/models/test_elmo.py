@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.data.letters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, spelled
+from regard.data.text.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, spelled
 from regard.layers.character_cnn import CharacterCNN
 from regard.layers.highway import Highway
 from regard.layers.projected_lstm import ProjectedLSTM
 from regard.layers.scalar_mix import ScalarMix, normed
-from regard.models.elmo import BEGIN, END, ELMo
+from regard.models.text.elmo import BEGIN, END, ELMo
 
 FIXTURE = Path(os.environ.get("REGARD_DATA", "nowhere")) / "elmo-fixture"
 

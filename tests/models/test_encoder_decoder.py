@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.models.encoder_decoder import EncoderDecoder
+from regard.models.translation.encoder_decoder import EncoderDecoder
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
 
 CELLS = ("gru", "lstm")

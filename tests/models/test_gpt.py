@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from regard.models.gpt import GPT
+from regard.models.language.gpt import GPT
 
 
 @pytest.mark.parametrize("layers", [1, 3])

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from regard.core.errors import UserError
-from regard.models.gpt import GPT
-from regard.models.gpt_classifier import GPTClassifier
-from regard.models.rnn_lm import RNNLM
+from regard.models.language.gpt import GPT
+from regard.models.language.rnn_lm import RNNLM
+from regard.models.text.gpt_classifier import GPTClassifier
 
 BODY = GPT.Config(width=8, heads=2, layers=2, context=9)
 V, C = 11, 3

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.attention import record
 from regard.attention.sample import torch as where_it_draws
-from regard.layers.output import IGNORED
-from regard.models.bahdanau import Bahdanau
-from regard.models.hard_attention import HardAttention
+from regard.models.translation.bahdanau import Bahdanau
+from regard.models.translation.hard_attention import HardAttention
+from regard.outputs.next_token import IGNORED
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
 
 D = 5

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.models.hred import HRED
+from regard.models.language.hred import HRED
 
 B, T, V, D, C, END = 3, 12, 7, 5, 4, 3
 

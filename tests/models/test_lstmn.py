@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.models.lstmn import LSTMN, TapeLayer
+from regard.models.language.lstmn import LSTMN, TapeLayer
 
 B, T, V, D = 2, 8, 7, 5
 

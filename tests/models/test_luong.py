@@ -6,7 +6,7 @@ from torch import Tensor
 
 from regard.attention import WEIGHS, record
 from regard.core.errors import UserError
-from regard.models.luong import Luong
+from regard.models.translation.luong import Luong
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
 
 D = 6

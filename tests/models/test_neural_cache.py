@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.errors import UserError
 from regard.models import MODELS
-from regard.models.gpt import GPT
-from regard.models.hred import HRED
-from regard.models.neural_cache import NeuralCache
-from regard.models.pointer_lm import PointerLM
-from regard.models.rnn_lm import RNNLM, RecurrentState
+from regard.models.language.gpt import GPT
+from regard.models.language.hred import HRED
+from regard.models.language.neural_cache import NeuralCache
+from regard.models.language.pointer_lm import PointerLM
+from regard.models.language.rnn_lm import RNNLM, RecurrentState
 
 B, T, V, D = 2, 9, 5, 6
 PLAIN = ["window_lm", "rnn_lm", "attention_rnn_lm", "lstmn", "clockwork_rnn", "hred", "gpt"]

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.layers.output import IGNORED
-from regard.models.online_aligner import OnlineAligner
+from regard.models.translation.online_aligner import OnlineAligner
+from regard.outputs.next_token import IGNORED
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, stirred, texts
 
 D = 5
@@ -130,7 +130,7 @@ def coins(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         assert count == 1
         return torch.tensor([0.0 if queue and queue.pop(0) else 1.0])
 
-    monkeypatch.setattr("regard.models.online_aligner.torch.rand", rand)
+    monkeypatch.setattr("regard.models.translation.online_aligner.torch.rand", rand)
     return queue
 
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.layers.output import IGNORED
-from regard.models.pointer_generator import PointerGenerator
-from regard.tasks.pairs import Pairs
+from regard.models.translation.pointer_generator import PointerGenerator
+from regard.outputs.next_token import IGNORED
 from regard.tasks.translate import Translation
+from regard.tasks.translation_data import Pairs
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
 
 D = 5

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from regard.attention import record
-from regard.models.pointer_lm import PointerLM
-from regard.models.rnn_lm import RecurrentState
+from regard.models.language.pointer_lm import PointerLM
+from regard.models.language.rnn_lm import RecurrentState
 
 B, T, V, D = 2, 9, 5, 6
 

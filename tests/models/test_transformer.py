@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Bounded, Stepper
-from regard.models.transformer import SteppedState, Transformer
+from regard.models.translation.transformer import SteppedState, Transformer
 
 V = 40
 SOURCE = {

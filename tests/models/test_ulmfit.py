@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.layers.weight_drop import LockedDropout, WeightDropLSTM, dropped_words
-from regard.models.awd_lstm import AWDLSTM
-from regard.models.rnn_lm import RNNLM
-from regard.models.ulmfit import ULMFiT, pooled
+from regard.models.language.awd_lstm import AWDLSTM
+from regard.models.language.rnn_lm import RNNLM
+from regard.models.text.ulmfit import ULMFiT, pooled
 from regard.train.optimise import Adam, build
 from regard.train.stages import Stages
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.models.window_lm import WindowLM
+from regard.models.language.window_lm import WindowLM
 
 V, N = 9, 3
 

@@ -13,8 +13,8 @@ from regard.attention import record
 from regard.core.errors import UserError
 from regard.hub import FAMILIES, Loaded, from_pretrained, save_pretrained
 from regard.hub.family import Ours
-from regard.models.gpt import GPT
-from regard.models.gpt_classifier import GPTClassifier
+from regard.models.language.gpt import GPT
+from regard.models.text.gpt_classifier import GPTClassifier
 
 transformers.logging.set_verbosity_error()
 

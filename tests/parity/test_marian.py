@@ -16,7 +16,7 @@ from regard.decode.beam import Beam
 from regard.decode.sentences import decode
 from regard.hub import Loaded, from_pretrained, save_pretrained
 from regard.hub.family import Ours
-from regard.models.transformer import Transformer
+from regard.models.translation.transformer import Transformer
 
 transformers.logging.set_verbosity_error()
 

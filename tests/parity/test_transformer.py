@@ -7,8 +7,8 @@ from transformers import MarianConfig, MarianMTModel
 from transformers.models.marian.modeling_marian import MarianAttention
 
 from regard.layers import DecoderBlock, EncoderBlock
-from regard.layers.output import IGNORED
-from regard.models.transformer import Transformer
+from regard.models.translation.transformer import Transformer
+from regard.outputs.next_token import IGNORED
 
 B, S, T, D, H, FF, V, SOURCES = 3, 7, 6, 16, 4, 24, 20, 23
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from regard.recipe import read, shipped
-from regard.run import Run
+from regard.runs.recipe import read, shipped
+from regard.runs.run import Run
 from regard.train.display import Silent
 from regard.train.evaluate import First
 from regard.train.loop import train

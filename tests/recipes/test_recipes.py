@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 
 from regard.core.errors import UserError
-from regard.recipe import Recipe, parsed, read, shipped
-from regard.run import Run, create, load, open_run
+from regard.runs.recipe import Recipe, parsed, read, shipped
+from regard.runs.run import Run, create, load, open_run
 from regard.train.evaluate import First, evaluate
 from regard.train.optimise import build
 

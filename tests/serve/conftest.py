@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from regard.recipe import parsed
-from regard.run import Run, create, load, open_run
-from regard.said import served
+from regard.inference.predict import served
+from regard.runs.recipe import parsed
+from regard.runs.run import Run, create, load, open_run
 from regard.serve import Limits, Served
 from regard.serve.server import Server, server
 from tests.serve.live import Live

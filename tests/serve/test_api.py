@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from regard.look import Payload
-from regard.look.packed import packed
-from regard.run import Run
+from regard.look.compact import packed
+from regard.runs.run import Run
 from regard.serve.curves import MOST_POINTS, curves
 from tests.look.hostile import TOKENS
 from tests.serve.live import Live, soon

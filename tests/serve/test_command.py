@@ -8,7 +8,7 @@ import httpx
 import pytest
 import torch
 
-from regard.run import Run
+from regard.runs.run import Run
 from regard.serve import Served
 from tests.cli.command import Regard
 from tests.cli.conftest import place as place

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.protocols import Batch
-from regard.run import Run
-from regard.said import served
+from regard.inference.predict import served
+from regard.runs.run import Run
 from regard.serve import Served
 from regard.tasks.language_model import LanguageModelling
 from tests.serve.conftest import Start

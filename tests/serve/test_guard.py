@@ -5,8 +5,8 @@ import string
 
 import pytest
 
+from regard.serve.errors import Refused
 from regard.serve.guard import Doors, Headers
-from regard.serve.refused import Refused
 
 KEY = "a-key-that-nobody-guesses"
 LETTERS = string.ascii_letters + string.digits + "-_"

@@ -4,7 +4,7 @@ import openai
 import pytest
 
 from regard.decode import Greedy, Request, Sampling
-from regard.run import Run
+from regard.runs.run import Run
 from tests.serve.live import Live, soon
 
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from regard.run import Run
+from regard.runs.run import Run
 from tests.look.conftest import ARTEFACTS
 from tests.look.hostile import TOKENS
 from tests.serve.live import Live

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.pipeline import words
-from regard.data.tokenise import TOKENISERS, train
-from regard.tasks.align import Gold, error_rate, gold, hard, merged, pharaoh, words_of
+from regard.data.text.pipeline import words
+from regard.data.text.tokeniser import TOKENISERS, train
+from regard.tasks.alignment import Gold, error_rate, gold, hard, merged, pharaoh, words_of
 
 LINES = ["the cat  sat", " on a mat", "語 🙂 cat", "", "  "]
 LINKS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12)

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.questions import Question, questions
-from regard.data.tokenise import Tokeniser, train
-from regard.data.windows import NumberedWindows, Windowing, ends_of
-from regard.recipe import parsed
-from regard.run import create, load
+from regard.data.text.questions import Question, questions
+from regard.data.text.tokeniser import Tokeniser, train
+from regard.data.text.windows import NumberedWindows, Windowing, ends_of
+from regard.runs.recipe import parsed
+from regard.runs.run import create, load
 from regard.tasks.answer import Found, better
-from regard.tasks.scored import exact_match, f1, over_all
+from regard.tasks.squad_metrics import exact_match, f1, over_all
 
 WORDS = ("red", "blue", "green", "black", "white", "brown", "grey", "pink")
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay", "gus", "ida")

@@ -7,9 +7,9 @@ import torch
 
 from regard.core.errors import UserError
 from regard.data import IGNORE
-from regard.data.letters import spelled
-from regard.recipe import parsed
-from regard.run import create
+from regard.data.text.characters import spelled
+from regard.runs.recipe import parsed
+from regard.runs.run import create
 from regard.tasks.bidirectional_lm import BidirectionalLM, preceding
 
 RECIPE = """

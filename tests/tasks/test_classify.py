@@ -11,10 +11,10 @@ from torch import nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.recipe import parsed
-from regard.run import Run, create, load
+from regard.runs.recipe import parsed
+from regard.runs.run import Run, create, load
+from regard.tasks.classification_data import Examples, pieces
 from regard.tasks.classify import Classification
-from regard.tasks.examples import Examples, pieces
 
 RECIPE = """
 task = "classify"

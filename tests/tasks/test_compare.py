@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.tasks.compare import METRICS, LengthBand, by_length, score, signature
+from regard.tasks.translation_metrics import METRICS, LengthBand, by_length, score, signature
 
 OUTPUTS = ["The cat sat on the mat .", "a dog barks", "", "it's 3.5 km, isn't it?"]
 REFERENCES = ["the cat sat on a mat .", "a dog is barking", "nothing", "It's 3.5 km, is it not?"]

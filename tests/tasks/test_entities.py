@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from regard.core.errors import UserError
-from regard.data.conll import WRITERS
+from regard.data.text.conll import WRITERS
 from regard.tasks.confusion import Confusion, Rates
-from regard.tasks.entities import Counted
+from regard.tasks.conll_metrics import Counted
 
 
 def ends(previous: str, tag: str, kind_before: str, kind: str) -> bool:

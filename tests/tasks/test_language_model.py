@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.protocols import Carry
-from regard.layers.output import Vocabulary
+from regard.outputs.next_token import Vocabulary
 from regard.tasks.language_model import LanguageModelling, Texts
 
 

@@ -10,14 +10,14 @@ import torch
 
 from regard.core.errors import UserError
 from regard.data.batch import IGNORE
-from regard.models.gpt import GPT as GPTModel
-from regard.models.gpt_classifier import GPTClassifier
-from regard.recipe import Recipe, parsed
-from regard.run import create, load, open_run
-from regard.seen import seen
+from regard.inference.attention import seen
+from regard.inference.translate import Looking
+from regard.models.language.gpt import GPT as GPTModel
+from regard.models.text.gpt_classifier import GPTClassifier
+from regard.runs.recipe import Recipe, parsed
+from regard.runs.run import create, load, open_run
 from regard.tasks.masked_lm import MaskedLM
-from regard.train.ahead import Ahead
-from regard.translator import Looking
+from regard.train.prefetch import Ahead
 from tests.unchecked import unchecked
 
 ANIMALS = {

@@ -7,9 +7,9 @@ import torch
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.recipe import parsed
-from regard.run import create, load
-from regard.tasks.entities import Counted
+from regard.runs.recipe import parsed
+from regard.runs.run import create, load
+from regard.tasks.conll_metrics import Counted
 from regard.tasks.tag import Columns, Tagging
 
 RECIPE = """

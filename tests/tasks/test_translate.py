@@ -20,11 +20,11 @@ from regard.core.config import parse
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
 from regard.data.batch import IGNORE
-from regard.layers.output import Vocabulary
+from regard.outputs.next_token import Vocabulary
 from regard.tasks import TASKS
-from regard.tasks.compare import LengthBand
-from regard.tasks.pairs import Pairs, readable
 from regard.tasks.translate import Translation
+from regard.tasks.translation_data import Pairs, readable
+from regard.tasks.translation_metrics import LengthBand
 
 PAIRS = [("ein haus", "a house"), ("der garten", "the garden"), ("", ""), ("ja", "yes yes yes")]
 COPY: Mapping[str, object] = {"name": "copy", "train": 300, "validation": 40, "test": 30, "seed": 1}

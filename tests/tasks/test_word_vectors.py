@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.data import cooccurrence
-from regard.data.context import CENTRES, END, NO_WORD, ContextBatches, Counts
-from regard.data.cooccurrence import cooccurrences
-from regard.data.subwords import subwords
-from regard.data.vectors import Vectors
-from regard.models.cbow import CBOW
-from regard.models.glove import GloVe
-from regard.models.skip_gram import SkipGram
-from regard.models.subword_skip_gram import SubwordSkipGram
-from regard.recipe import parsed
-from regard.run import create, load
+from regard.data.text import cooccurrence
+from regard.data.text.context import CENTRES, END, NO_WORD, ContextBatches, Counts
+from regard.data.text.cooccurrence import cooccurrences
+from regard.data.text.subwords import subwords
+from regard.data.text.vectors import Vectors
+from regard.models.words.cbow import CBOW
+from regard.models.words.glove import GloVe
+from regard.models.words.skip_gram import SkipGram
+from regard.models.words.subword_skip_gram import SubwordSkipGram
+from regard.runs.recipe import parsed
+from regard.runs.run import create, load
 from regard.tasks.word_vectors import WordVectors, agreement, spearman
 
 V, D, REACH, K = 12, 5, 3, 5

@@ -13,12 +13,12 @@ from torch import nn
 
 import regard.cli.resume
 import regard.cli.train
-import regard.run
-import regard.train.distributed
+import regard.runs.run
+import regard.train.parallel.world
 from regard.core.errors import UserError
-from regard.recipe import read
-from regard.run import create
-from regard.train.distributed import World, joined
+from regard.runs.recipe import read
+from regard.runs.run import create
+from regard.train.parallel.world import World, joined
 from tests.train.launch import launch
 from tests.train.tiny import assert_same
 from tests.train.together import learn
@@ -134,8 +134,8 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(nn.Module, "to", move)
-    monkeypatch.setattr(regard.run, "joined", join)
-    monkeypatch.setattr(regard.train.distributed, "joined", join)
+    monkeypatch.setattr(regard.runs.run, "joined", join)
+    monkeypatch.setattr(regard.train.parallel.world, "joined", join)
     monkeypatch.setattr(regard.cli.train, "finish", lambda run: None)
     monkeypatch.setattr(regard.cli.resume, "finish", lambda run: None)
     return used
@@ -153,7 +153,7 @@ def test_a_training_is_on_the_gpu_of_its_process(recipe: Path, places: list[torc
 def test_a_process_that_does_not_see_the_run_folder_says_so(
     recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regard.run, "joined", lambda device: nullcontext(World(rank=1)))
+    monkeypatch.setattr(regard.runs.run, "joined", lambda device: nullcontext(World(rank=1)))
     with pytest.raises(UserError, match="process 1 does not see the run folder that process 0"):
         create(read(str(recipe), []), recipe.parent / "run", recipe.parent, "cpu")
 

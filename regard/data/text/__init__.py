@@ -1,0 +1,1 @@
+"""Text: read it (files), encode it (tokeniser), store it (corpus), and its examples."""

@@ -1,0 +1,251 @@
+"""Documents of sentences, tokenised once into a mapped file: what BERT is pre-trained on.
+
+A document is a block of lines of a plain file, between blank lines; or each line of one; or each
+record of a TSV or JSONL file; or each file of a folder or a tar archive. Its sentences are its
+lines, or end at . ! ? (wording.py). In the file of corpus.py a sentence ends with one end mark and
+a document with two; so a sentence of which the tokeniser leaves nothing ends a document too.
+
+>>> import tempfile
+>>> from regard.data.text.tokeniser import train
+>>> folder = Path(tempfile.mkdtemp())
+>>> _ = (folder / "a.txt").write_text("to be\\nor not\\n\\nthat is\\n")
+>>> pieces = train("wordpiece", ["to be or not that is"])
+>>> found = documents_in(sources_at(str(folder / "a.txt")), pieces, folder=folder / "cache")
+>>> len(found), found.sentences.tolist()                  # where documents begin, in sentences
+(2, [0, 2, 3])
+>>> pieces.decode(found.tokens(torch.arange(2, 6)))
+'or not that is'
+"""
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from jaxtyping import Int, Integer
+from torch import Tensor
+
+from regard.core.errors import UserError, choose
+from regard.data.text.corpus import Progress, prepare
+from regard.data.text.files import (
+    Field,
+    Record,
+    Watch,
+    lines,
+    opened,
+    shown,
+    unpacked_name,
+)
+from regard.data.text.segment import into_sentences, plain_words
+from regard.data.text.source import Source, form_of
+from regard.data.text.tokeniser import Tokeniser
+
+_LARGEST = 1 << 26
+"""How many bytes a file of an archive may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Documents(Source):
+    """Where documents come from; its records are sentences, and an empty one ends a document."""
+
+    apart: str = "blank"
+    """A row of APART: what sets documents apart."""
+    sentences: str = "lines"
+    """A row of SENTENCES: how a document is cut."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("way to tell documents apart", self.apart, _APART)
+        choose("way to find sentences", self.sentences, SENTENCES)
+
+    @property
+    def reading(self) -> tuple[object, ...]:
+        """All that the sentences depend on besides the content of the file."""
+        return ("documents", *super().reading, self.apart, self.sentences)
+
+    @property
+    def runs_on(self) -> bool:
+        """Every sentence ends for itself."""
+        return False
+
+    def records(self, watch: Watch | None = None) -> Iterator[Record]:
+        """Every sentence, with the line its document begins at."""
+        cut = SENTENCES[self.sentences]
+        for number, text in _APART[self.apart](self, watch):
+            found = [each for each in cut(text.lower() if self.lowercase else text) if each.strip()]
+            yield from (Record(number, (each,)) for each in found)
+            if found:
+                yield Record(number, ("",))
+
+
+def sources_at(
+    path: str, field: Field | None = None, *, apart: str | None = None, sentences: str = "lines"
+) -> list[Documents]:
+    """The documents of a file, an archive or a folder of files.
+
+    Without `apart` the name says what sets documents apart: a record of a TSV or JSONL file and a
+    file of an archive is one, and plain files have blank lines between them.
+    """
+    place = Path(path)
+    if place.is_dir():
+        files = sorted(each for each in place.rglob("*") if each.is_file())
+        if not files:
+            raise UserError(f"{path}: there are no files in this folder")
+        return [Documents(path=str(each), apart="file", sentences=sentences) for each in files]
+    if unpacked_name(path).endswith(".tar"):
+        return [Documents(path=path, apart=apart or "archive", sentences=sentences)]
+    form = form_of(path)
+    usual = "blank" if form == "plain" else "line"
+    return [Documents(path=path, form=form, field=field, apart=apart or usual, sentences=sentences)]
+
+
+_Texts = Iterator[tuple[int, str]]
+"""Documents, each with the line it begins at."""
+
+
+def _by_blank_lines(source: Documents, watch: Watch | None) -> _Texts:
+    held: list[str] = []
+    begin = 1
+    for number, (line,) in lines(source.path, source.longest, watch):
+        if line.strip():
+            begin = begin if held else number
+            held.append(line)
+        elif held:
+            yield begin, "\n".join(held)
+            held = []
+    if held:
+        yield begin, "\n".join(held)
+
+
+def _by_records(source: Documents, watch: Watch | None) -> _Texts:
+    plain = Source(path=source.path, form=source.form, field=source.field, longest=source.longest)
+    return ((record.number, record.text) for record in plain.records(watch))
+
+
+def _by_file(source: Documents, watch: Watch | None) -> _Texts:
+    yield 1, "\n".join(line.text for line in lines(source.path, source.longest, watch))
+
+
+def _by_member(source: Documents, watch: Watch | None) -> _Texts:
+    """Every file of an archive, in its order; those called README are about the others."""
+    name = shown(source.path)
+    with opened(source.path, watch) as file:
+        try:
+            assert isinstance(file, io.BufferedIOBase)
+            with tarfile.open(fileobj=file, mode="r|") as archive:
+                for member in archive:
+                    held = archive.extractfile(member) if member.isfile() else None
+                    if held is None or Path(member.name).stem == "README":
+                        continue
+                    if member.size > _LARGEST:
+                        raise UserError(f"{name}: {member.name} has more than {_LARGEST:,} bytes")
+                    yield 1, _text(held.read(), f"{name}: {member.name}")
+        except (tarfile.TarError, EOFError, OSError) as problem:
+            raise UserError(f"{name}: not a whole tar archive: {problem}") from None
+        while file.read(1 << 20):  # what follows the last file belongs to what is hashed
+            pass
+
+
+def _text(raw: bytes, where: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as problem:
+        raise UserError(f"{where}: byte {problem.start + 1} is not UTF-8") from None
+
+
+_APART: dict[str, Callable[[Documents, Watch | None], _Texts]] = {
+    "blank": _by_blank_lines,
+    "line": _by_records,
+    "file": _by_file,
+    "archive": _by_member,
+}
+"""What sets documents apart: blank lines, lines or records, whole files, files of an archive."""
+
+SENTENCES: dict[str, Callable[[str], list[str]]] = {
+    "lines": str.splitlines,
+    "marks": lambda text: [
+        " ".join(each) for each in into_sentences(plain_words(text, lowercase=False))
+    ],
+}
+"""How a document is cut into sentences: at line ends, or at . ! ? and line ends."""
+
+
+@dataclass(frozen=True)
+class TokenisedDocuments:
+    """Documents as numbers, mapped from a file; they are counted without the marks between them."""
+
+    ids: Integer[Tensor, "T"]
+    """The whole file, marks included."""
+    places: Int[Tensor, "S"]
+    """Where each sentence begins in the file."""
+    begins: Int[Tensor, "M"]
+    """How many tokens stand before each sentence, and in all."""
+    sentences: Int[Tensor, "N"]
+    """How many sentences stand before each document, and in all."""
+
+    def __len__(self) -> int:
+        return len(self.sentences) - 1
+
+    @cached_property
+    def lengths(self) -> Int[Tensor, "D"]:
+        """How many tokens each document has."""
+        return self.begins[self.sentences].diff()
+
+    def tokens(self, numbers: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+        """The tokens that are so many from the first, marks not counted."""
+        sentence = torch.searchsorted(self.begins, numbers, right=True) - 1
+        return self.ids[self.places[sentence] + numbers - self.begins[sentence]].long()
+
+    def only(self, documents: Int[Tensor, "D"]) -> "TokenisedDocuments":
+        """Some of the documents, in their order; the file stays as it is."""
+        first, last = self.sentences[documents], self.sentences[documents + 1]
+        sizes = last - first
+        owner = torch.arange(len(documents)).repeat_interleave(sizes)
+        start = sizes.cumsum(0) - sizes
+        kept = torch.arange(int(sizes.sum())) - start[owner] + first[owner]  # [S]
+        return replace(
+            self,
+            places=self.places[kept],
+            begins=counted(self.begins.diff()[kept]),
+            sentences=counted(sizes),
+        )
+
+
+def counted(sizes: Int[Tensor, "N"]) -> Int[Tensor, "M"]:
+    """How much stands before each of some things of these sizes, and in all.
+
+    >>> counted(torch.tensor([2, 3])).tolist()
+    [0, 2, 5]
+    """
+    return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
+
+
+def documents_in(
+    sources: Sequence[Documents],
+    tokeniser: Tokeniser,
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> TokenisedDocuments:
+    """The documents of some sources: from the cache if they are there, else tokenised now."""
+    if tokeniser.ends_lines:
+        raise UserError(
+            "documents are not kept in words, where every line ends with <eos>; take another "
+            'tokeniser, such as "wordpiece"'
+        )
+    corpus = prepare(sources, tokeniser, folder=folder, progress=progress)
+    ends = (corpus.ids == tokeniser.eos).nonzero().squeeze(1)  # [N]
+    starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1] + 1])
+    sizes = ends - starts
+    real = sizes > 0  # the others end a document
+    before = counted(real.long())  # [N+1]
+    documents = before[(~real).nonzero().squeeze(1)].unique()  # [D]
+    return TokenisedDocuments(
+        ids=corpus.ids,
+        places=starts[real],
+        begins=counted(sizes[real]),
+        sentences=torch.cat([torch.zeros(1, dtype=torch.int64), documents[documents > 0]]),
+    )

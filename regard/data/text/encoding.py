@@ -1,0 +1,253 @@
+"""Texts as numbers, kept flat, and the batches that classifiers and taggers read.
+
+A text is some pieces, each a list of words: the sentences of a document, the two parts of a pair,
+or all of it as one. Between the parts of a pair stands <eos>. Batches have `tokens` [B,T],
+`lengths` [B] and `parts` [B,T], the number of the piece of each token, -1 at padding; besides, if
+they are asked for, `letters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of
+another run. With a frame (frame.py), marks stand around a text and between two: `[CLS] a [SEP] b
+[SEP]`; and where words are tagged by their first pieces, batches have `firsts` [B,W], where those
+stand, and `words` [B], how many words there are.
+
+>>> from regard.data.text.tokeniser import train
+>>> texts = numbered([[["a", "b"], ["a"]], [[]]], Reading(train("word", ["a b"])))
+>>> {name: rows.tolist() for name, rows in texts.gather(torch.tensor([0, 1])).items()}
+{'tokens': [[4, 5, 4], [0, 0, 0]], 'lengths': [3, 0], 'parts': [[0, 0, 1], [-1, -1, -1]]}
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.core.errors import UserError
+from regard.core.protocols import Batch
+from regard.data.bucket import NOBODY
+from regard.data.text.characters import Spellings
+from regard.data.text.parallel import Sentences
+from regard.data.text.pipeline import EOS
+from regard.data.text.special_tokens import Frame
+from regard.data.text.tokeniser import Tokeniser
+
+BLOCK = 1 << 12
+"""How many texts are numbered at once."""
+
+PADDED = -1
+"""The part of a token that is not there."""
+
+_NOWHERE = -1
+"""Where the first piece of a word stands that was cut off, or is not there."""
+
+_Pieces = Sequence[Sequence[str]]
+"""A text: its sentences, or the parts of a pair, as words."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How texts become numbers."""
+
+    tokeniser: Tokeniser
+    pairs: bool = False
+    """Are pieces the two parts of a pair? Then <eos> stands between them."""
+    letters: bool = False
+    """Are spellings wanted too?"""
+    longest: int | None = None
+    """How many tokens of a text are read."""
+    source: Tokeniser | None = None
+    """The vocabulary of the run that a model begins with, if it has one of its own."""
+    source_lowercase: bool = False
+    """Does that run know words in lower case alone?"""
+    frame: Frame | None = None
+    """The marks around a text; then a text is one piece, or the two of a pair."""
+    both_ways: bool = False
+    """Is a pair wanted in the other order too, as `turned_tokens` and so on?"""
+
+    def __post_init__(self) -> None:
+        if self.source is not None and self.source.kind != "word":
+            raise UserError(
+                "the run that this model begins with reads "
+                f"{self.source.kind or 'tokens of its own'}, not words; take one whose recipe has "
+                'tokeniser = "word"'
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberedTexts:
+    """Many texts as numbers."""
+
+    tokens: Sentences
+    parts: Sentences
+    pad: int
+    spelled: Sentences | None = None
+    spellings: Spellings | None = None
+    source: Sentences | None = None
+    firsts: Sentences | None = None
+    turned: "NumberedTexts | None" = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many tokens each text takes in a batch: an empty one takes one of padding."""
+        lengths: list[int] = self.tokens.lengths.clamp_min(1).tolist()
+        return lengths
+
+    def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
+        """These texts as a batch; one that is not there (NOBODY) is empty."""
+        there = numbers != NOBODY
+        batch = {
+            "tokens": self.tokens.rows(numbers, self.pad),
+            "lengths": torch.where(there, self.tokens.lengths[numbers].long(), 0),
+            "parts": self.parts.rows(numbers, PADDED),
+        }
+        if self.spelled is not None and self.spellings is not None:
+            batch["letters"] = self.spellings.rows(self.spelled.rows(numbers, 0))
+        if self.source is not None:
+            batch["source_tokens"] = self.source.rows(numbers, 0)
+        if self.firsts is not None:
+            batch["firsts"] = self.firsts.rows(numbers, _NOWHERE)
+            batch["words"] = torch.where(there, self.firsts.lengths[numbers].long(), 0)
+        if self.turned is not None:
+            other = self.turned.gather(numbers)
+            batch |= {f"turned_{name}": each for name, each in other.items()}
+        return batch
+
+
+def numbered(texts: Iterable[_Pieces], reading: Reading) -> NumberedTexts:
+    """Texts as numbers."""
+    if reading.both_ways:
+        once, held = replace(reading, both_ways=False), [list(each) for each in texts]
+        return replace(numbered(held, once), turned=numbered([each[::-1] for each in held], once))
+    names = ["tokens", "parts", *(["spelled"] if reading.letters else [])]
+    names += ["source"] if reading.source is not None else []
+    sides: dict[str, list[Tensor]] = {name: [] for name in names}
+    lengths: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
+    spellings = Spellings()
+    left = iter(texts)
+    while block := list(islice(left, BLOCK)):
+        rows = _block(block, reading, spellings)
+        count = rows.pop("lengths")
+        text = torch.arange(len(count)).repeat_interleave(count)  # [N]
+        if reading.longest is not None and reading.frame is None:
+            place = torch.arange(len(text)) - (count.cumsum(0) - count)[text]
+            rows = {name: each[place < reading.longest] for name, each in rows.items()}
+            count = count.clamp_max(reading.longest)
+        for name, each in rows.items():
+            sides[name].append(each.int())
+        lengths.append(count.int())
+    sizes = torch.cat(lengths)
+    # One more number than there are keeps the last text in bounds, also if it is empty.
+    flat = {
+        name: Sentences(torch.cat([*each, torch.zeros(1, dtype=torch.int32)]), sizes)
+        for name, each in sides.items()
+    }
+    return NumberedTexts(
+        tokens=flat["tokens"],
+        parts=flat["parts"],
+        pad=reading.tokeniser.pad,
+        spelled=flat.get("spelled"),
+        spellings=spellings if reading.letters else None,
+        source=flat.get("source"),
+    )
+
+
+def _block(
+    block: Sequence[_Pieces], reading: Reading, spellings: Spellings
+) -> dict[str, Int[Tensor, "N"]]:
+    """Every number of some texts, side by side, and the length of each text."""
+    if reading.frame is not None:
+        return _framed(block, reading, reading.frame)
+    pieces = [
+        (number, part, [*words, EOS] if reading.pairs and part == 0 else words)
+        for number, text in enumerate(block)
+        for part, words in enumerate(text)
+    ]
+    tokeniser = reading.tokeniser
+    every = [word for _, _, words in pieces for word in words]
+    if tokeniser.kind == "word":
+        tokens, sizes = tokeniser.encode_all([" ".join(every)]), [len(each[2]) for each in pieces]
+    else:
+        rows = [_encoded(tokeniser, words) for _, _, words in pieces]
+        tokens, sizes = torch.tensor([each for row in rows for each in row]), [*map(len, rows)]
+    counts = torch.tensor(sizes, dtype=torch.int64)
+    owner = torch.tensor([number for number, _, _ in pieces], dtype=torch.int64)
+    part = torch.tensor([part for _, part, _ in pieces], dtype=torch.int64)
+    found = {
+        "tokens": tokens.long(),
+        "parts": part.repeat_interleave(counts),
+        "lengths": torch.zeros(len(block), dtype=torch.int64).index_add(0, owner, counts),
+    }
+    if reading.letters:
+        found["spelled"] = torch.tensor(spellings.numbers(every), dtype=torch.int64)
+    if reading.source is not None:
+        text = " ".join(every)
+        text = text.lower() if reading.source_lowercase else text
+        found["source"] = reading.source.encode_all([text])
+    return found
+
+
+def _framed(
+    block: Sequence[_Pieces], reading: Reading, frame: Frame
+) -> dict[str, Int[Tensor, "N"]]:
+    """The same with marks around each text."""
+    texts = [
+        [" ".join(words) for words in text]
+        if reading.pairs
+        else [" ".join(word for words in text for word in words)]
+        for text in block
+    ]
+    rows = iter(reading.tokeniser.rows([part for text in texts for part in text]))
+    held = [frame.around([next(rows) for _ in text], reading.longest) for text in texts]
+    return {
+        "tokens": torch.tensor([number for tokens, _ in held for number in tokens]),
+        "parts": torch.tensor([part for _, parts in held for part in parts]),
+        "lengths": torch.tensor([len(tokens) for tokens, _ in held]),
+    }
+
+
+def in_pieces(texts: Sequence[Sequence[str]], reading: Reading, frame: Frame) -> NumberedTexts:
+    """Sentences of words, each word in pieces; where its first piece stands is kept.
+
+    >>> from regard.data.text.tokeniser import train
+    >>> pieces = train("wordpiece", ["so so some"], vocabulary=14)
+    >>> assert pieces.frame is not None
+    >>> texts = in_pieces([["so", "some"]], Reading(pieces), pieces.frame)
+    >>> batch = texts.gather(torch.tensor([0]))
+    >>> inner = [pieces.token(number) for number in batch["tokens"][0, 1:-1].tolist()]
+    >>> inner, batch["firsts"].tolist()                          # marks stand around them
+    (['so', 'so', '##m', '##e'], [[1, 2]])
+    """
+    tokeniser = reading.tokeniser
+    rows = iter(tokeniser.rows([word for text in texts for word in text]))
+    tokens: list[list[int]] = []
+    firsts: list[list[int]] = []
+    for text in texts:
+        cut = [next(rows) or [tokeniser.unk] for _ in text]
+        begin = list(accumulate(map(len, cut), initial=len(frame.before)))
+        numbers, _ = frame.around([[number for row in cut for number in row]], reading.longest)
+        end = len(numbers) - len(frame.after)
+        tokens.append(numbers)
+        firsts.append([each if each < end else _NOWHERE for each in begin[:-1]])
+    return NumberedTexts(
+        tokens=flat(tokens),
+        parts=flat([[frame.parts[0]] * len(each) for each in tokens]),
+        pad=tokeniser.pad,
+        firsts=flat(firsts),
+    )
+
+
+def flat(rows: Sequence[Sequence[int]]) -> Sentences:
+    """Rows as one run of numbers, with one more that keeps the last in bounds if it is empty."""
+    numbers = [number for row in rows for number in row]
+    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
+    return Sentences(torch.tensor([*numbers, 0], dtype=torch.int32), lengths)
+
+
+def _encoded(tokeniser: Tokeniser, words: Sequence[str]) -> list[int]:
+    """The numbers of a piece for a tokeniser that does not know <eos> by its spelling."""
+    if words and words[-1] == EOS:
+        return [*tokeniser.encode(" ".join(words[:-1])), tokeniser.eos]
+    return tokeniser.encode(" ".join(words))

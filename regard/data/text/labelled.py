@@ -1,0 +1,274 @@
+"""Texts with a label: from TSV, CSV, JSONL, lines that begin with their label, or folders.
+
+Each reader says where an example stands, `file:line`, so that whatever is wrong with it later can
+be found. A text may have two parts (a pair: premise and hypothesis, title and body); both are
+fields of one record.
+
+>>> import tempfile
+>>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
+>>> _ = path.write_text('stars,text\\n5,"good, ""very""\\ngood"\\n1,bad\\n')
+>>> for each in LabelledText(path=str(path), text=("text",), label="stars").examples():
+...     print(each.line, each.label, each.texts)
+2 5 ('good, "very"\\ngood',)
+4 1 ('bad',)
+"""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from regard.core.errors import UserError, choose, unknown
+from regard.data.text.babi import asked
+from regard.data.text.files import (
+    LONGEST,
+    STDIN,
+    Field,
+    Record,
+    lines,
+    lines_if_any,
+    missing,
+    object_in,
+    shown,
+    text_in,
+    tsv,
+    unpacked_name,
+)
+
+_PREFIX = "__label__"
+"""What fastText writes before a label."""
+
+
+class Example(NamedTuple):
+    """A text and what it is."""
+
+    path: str
+    line: int
+    """Where it begins, from 1."""
+    label: str | None
+    """None where none was asked for."""
+    texts: tuple[str, ...]
+    """One, or two for a pair."""
+
+    @property
+    def where(self) -> str:
+        """As errors say it."""
+        return f"{shown(self.path)}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelledText:
+    """Where examples come from: a file or a folder, its form, and which fields matter."""
+
+    path: str
+    """A file, packed if its name ends in .gz or .xz; for `folder`, a folder; `-` is stdin."""
+    form: str | None = None
+    """A row of FORMS; without it, what the name tells."""
+    text: tuple[Field, ...] = ()
+    """The field of the text, or two of a pair: columns by number from 1 or name, JSON fields."""
+    label: Field | None = None
+    """The field of the label; None to read texts alone."""
+
+    @property
+    def known_form(self) -> str:
+        """The form that was given or that the name tells."""
+        return self.form or labelled_form(self.path)
+
+    def __post_init__(self) -> None:
+        form = self.known_form
+        choose("form of labelled text", form, _FORMS)
+        name = shown(self.path)
+        if len(self.text) > 2:
+            raise UserError(f"{name}: a text has one part or two, not {len(self.text)}")
+        if form in FIELDED and not self.text:
+            raise UserError(f"{name}: {form} needs text=, the field that holds the text")
+        if form not in FIELDED and (self.text or self.label is not None):
+            raise UserError(f"{name}: {form} has no fields; leave out text= and label=")
+        if form == "jsonl" and any(isinstance(each, int) for each in self.fields):
+            raise UserError(f"{name}: {list(self.fields)}: JSON fields have names")
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All that is read of a record: the text, and the label if one is wanted."""
+        return self.text if self.label is None else (*self.text, self.label)
+
+    def examples(self) -> Iterator[Example]:
+        """Every example in order, empty texts too."""
+        yield from _FORMS[self.known_form](self)
+
+    def example(self, record: Record) -> Example:
+        """An example from its fields."""
+        parts = record.texts
+        if self.label is None:
+            return Example(self.path, record.number, None, parts)
+        label = parts[-1].strip()
+        if not label:
+            raise UserError(f"{shown(self.path)}:{record.number}: the label is empty")
+        return Example(self.path, record.number, label, parts[:-1])
+
+
+def labelled_form(path: str) -> str:
+    """The form of a file told by its name; a folder has a folder for each class.
+
+    >>> labelled_form("reviews.csv.gz"), labelled_form("stsa.train.gz")
+    ('csv', 'line')
+    """
+    if path != STDIN and Path(path).is_dir():
+        return "folder"
+    known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+    return known.get(Path(unpacked_name(path)).suffix, "line")
+
+
+def _read_tsv(source: LabelledText) -> Iterator[Example]:
+    """A row of tab-separated cells is an example."""
+    return (source.example(record) for record in tsv(source.path, source.fields))
+
+
+def _read_csv(source: LabelledText) -> Iterator[Example]:
+    """A row of comma-separated cells is an example; a cell in quotes may hold lines."""
+    return (source.example(record) for record in csv_records(source.path, source.fields))
+
+
+def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
+    """The chosen columns of every row (RFC 4180): by number, or by name if the first names them.
+
+    The line of a record is that on which its row begins. Blank lines are skipped.
+    """
+    name, headed = shown(path), any(isinstance(column, str) for column in columns)
+    places = [column if isinstance(column, int) else 0 for column in columns]
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
+    read = csv.reader((f"{line}\n" for _, (line,) in lines(path)), strict=True)
+    rows, first = 0, (0, 0)
+    while True:
+        begin = read.line_num + 1
+        try:
+            cells = next(read, None)
+        except csv.Error as problem:
+            raise UserError(
+                f"{name}:{begin}: not CSV: {problem}; a cell that holds a quote, a comma or a line "
+                'end stands in quotes, and a quote in it is doubled: "say ""so"""'
+            ) from None
+        if cells is None:
+            break
+        if not cells:
+            continue
+        if not any(first):
+            first = (begin, len(cells))
+            if headed:
+                places = [_column_at(column, cells, f"{name}:{begin}") for column in columns]
+                continue
+        if len(cells) != first[1]:
+            quotes = '; a cell that holds a comma stands in quotes: "so, so"'
+            raise UserError(
+                f"{name}:{begin}: {len(cells)} cells where line {first[0]} has {first[1]}"
+                + (quotes if len(cells) > first[1] else "")
+            )
+        if not 1 <= min(places) <= max(places) <= len(cells):
+            raise UserError(
+                f"{name}:{begin}: columns {list(columns)} were asked for; this row has "
+                f"{len(cells)}, from 1"
+            )
+        rows += 1
+        yield Record(begin, tuple(cells[place - 1] for place in places))
+    if not rows:
+        raise UserError(f"{name}: has {'a header and ' if headed else ''}no rows")
+
+
+def _column_at(column: Field, header: Sequence[str], where: str) -> int:
+    """The number of a column, given the header."""
+    if isinstance(column, int):
+        return column
+    if column not in header:
+        raise UserError(f"{where}: {unknown('column', column, header)}")
+    return list(header).index(column) + 1
+
+
+def _read_jsonl(source: LabelledText) -> Iterator[Example]:
+    """A JSON object a line is an example; its label may be a text, a whole number or a truth."""
+    for number, (line,) in lines(source.path):
+        if not line.strip():
+            continue
+        where = f"{shown(source.path)}:{number}"
+        held = object_in(line, where)
+        texts = tuple(text_in(held, str(field), where) for field in source.text)
+        if source.label is not None:
+            texts = (*texts, _json_label(held, str(source.label), where))
+        yield source.example(Record(number, texts))
+
+
+def _json_label(held: dict[str, object], field: str, where: str) -> str:
+    """A label as text: 1 is "1", and true is "true"."""
+    if field not in held:
+        raise UserError(f"{where}: {unknown('field', field, held)}")
+    label = held[field]
+    if isinstance(label, bool | int):
+        return json.dumps(label)
+    return text_in(held, field, where)
+
+
+def _read_lines(source: LabelledText) -> Iterator[Example]:
+    """A line is a label, a blank, and a text; fastText's `__label__` before it is dropped."""
+    for number, (line,) in lines(source.path):
+        label, *rest = line.split(maxsplit=1) or [""]
+        text = rest[0].strip() if rest else ""
+        if not label:
+            raise UserError(
+                f"{shown(source.path)}:{number}: an empty line; a label and a text were expected"
+            )
+        if label.startswith(_PREFIX) and text.startswith(_PREFIX):
+            raise UserError(
+                f"{shown(source.path)}:{number}: a second label, {text.split()[0]!r}; a text has "
+                "one here"
+            )
+        yield Example(source.path, number, label.removeprefix(_PREFIX), (text,))
+
+
+def _read_folder(source: LabelledText) -> Iterator[Example]:
+    """One folder for each class, one file for each text; both in the order of their names."""
+    top = Path(source.path)
+    if not top.is_dir():
+        raise missing(top)
+    classes = sorted(each for each in top.iterdir() if each.is_dir())
+    if not classes:
+        raise UserError(f"{top}: there are no folders in it; one for each class was expected")
+    for folder in classes:
+        for file in sorted(each for each in folder.iterdir() if each.is_file()):
+            text = "\n".join(record.text for record in lines_if_any(str(file)))
+            yield Example(str(file), 1, folder.name, (text,))
+
+
+def files_in(folder: str) -> list[str]:
+    """Every file in a folder and in those within it, in the order of their names."""
+    found = sorted(str(each) for each in Path(folder).rglob("*") if each.is_file())
+    if not found:
+        raise UserError(f"{folder}: there are no files in it")
+    return found
+
+
+def _read_babi(source: LabelledText) -> Iterator[Example]:
+    """bAbI (data/text/babi.py): fields are `story`, `question`, `answer` and `facts`."""
+    for each in asked(source.path):
+        held = {
+            "story": each.story,
+            "question": each.question,
+            "answer": each.answer,
+            "facts": each.facts,
+        }
+        fields = (choose("field", str(field), held) for field in source.fields)
+        yield source.example(Record(each.line, tuple(fields)))
+
+
+_FORMS: dict[str, Callable[[LabelledText], Iterator[Example]]] = {
+    "tsv": _read_tsv,
+    "csv": _read_csv,
+    "jsonl": _read_jsonl,
+    "line": _read_lines,
+    "folder": _read_folder,
+    "babi": _read_babi,
+}
+"""The forms labelled texts come in. To add one, write its reader and add its row."""
+
+FIELDED = ("tsv", "csv", "jsonl", "babi")
+"""Those whose records have several fields."""

@@ -1,0 +1,143 @@
+"""Pairs of passages that follow one another, or do not: what BERT learns besides words.
+
+As in BERT's create_pretraining_data (Devlin et al. 2019, section 3.1, task 2): the sentences of a
+document are taken until they fill an input, or in one case of ten a shorter one; these are cut in
+two between sentences. In half of the cases, and always where there is only one sentence, the second
+part comes from another document instead, and the sentences that were to be it are taken up again.
+What is too long loses tokens at both ends, the longer part first.
+
+All documents go forward side by side, one input at a time, so that nothing is done token by token
+or sentence by sentence. What comes of it is a function of the place that the draws belong to.
+
+>>> from regard.data.text.documents import TokenisedDocuments
+>>> held = TokenisedDocuments(
+...     torch.arange(24), torch.arange(0, 24, 3), torch.arange(0, 25, 3), torch.tensor([0, 5, 8]))
+>>> pairs = pairs_of(held, 12, 0.0, 7)
+>>> for first, second, apart in zip(pairs.first, pairs.second, pairs.apart):
+...     print(first.tolist(), second.tolist(), bool(apart))
+[0, 6] [6, 12] False
+[15, 21] [21, 24] False
+[12, 15] [21, 24] True
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from regard.core.errors import UserError, fraction
+from regard.data.batch import draws
+from regard.data.text.documents import TokenisedDocuments
+
+_DRAWN = 8
+"""Random numbers for an input: short or not, how short, where it is cut, whether it is apart, the
+other document, where that begins, and how much of what is too much is taken from the fronts."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Inputs of two parts, each a run of tokens of the documents: where it begins and ends."""
+
+    first: Int[Tensor, "N 2"]
+    second: Int[Tensor, "N 2"]
+    """Empty where inputs have one part."""
+    apart: Bool[Tensor, "N"]
+    """Does the second part come from another document?"""
+
+    def __len__(self) -> int:
+        return len(self.apart)
+
+    @property
+    def sizes(self) -> Int[Tensor, "N"]:
+        """How many tokens each input has, without marks."""
+        return (self.first[:, 1] - self.first[:, 0]) + (self.second[:, 1] - self.second[:, 0])
+
+
+def pairs_of(documents: TokenisedDocuments, room: int, short: float, *place: int) -> Pairs:
+    """Pairs over all documents with at most `room` tokens each.
+
+    A share of them, `short`, aims at fewer: any number from 2 on.
+    """
+    if len(documents) < 2:
+        raise UserError(
+            "whether a passage follows is learnt from passages of other documents; there is only "
+            "one document: give more, set apart as data.apart says, or set next_sentence = false"
+        )
+    if room < 2:
+        raise UserError(f"there is room for {room} tokens between the marks; a pair needs two")
+    fraction("short", short)
+    begins, sentences = documents.begins, documents.sentences
+    made: list[tuple[Tensor, Tensor, Tensor]] = []
+    document = torch.arange(len(documents))  # those that are not at their end
+    at = sentences[:-1].clone()  # the next sentence of each
+    step = 0
+    while len(document):
+        drawn = draws(_DRAWN * len(document), *place, step).view(-1, _DRAWN)
+        end = sentences[document + 1]
+        brief = drawn[:, 0].double() / 2.0**63 < short
+        target = torch.where(brief, 2 + drawn[:, 1] % (room - 1), room)
+        last = _reaching(begins, at, target, end)
+        count = last - at
+        cut = at + 1 + drawn[:, 2] % (count - 1).clamp_min(1)
+        apart = (count == 1) | (drawn[:, 3] % 2 == 0)
+        first = torch.stack((begins[at], begins[cut]), 1)  # [N,2]
+        other = drawn[:, 4] % (len(documents) - 1)
+        other = other + (other >= document)
+        start = sentences[other] + drawn[:, 5] % sentences.diff()[other]
+        left = (target - first.diff().squeeze(1)).clamp_min(1)
+        stop = _reaching(begins, start, left, sentences[other + 1])
+        second = torch.where(
+            apart[:, None],
+            torch.stack((begins[start], begins[stop]), 1),
+            torch.stack((begins[cut], begins[last]), 1),
+        )
+        made.append((*_cut(first, second, target, drawn[:, 6:]), apart))
+        at = torch.where(apart, cut, last)
+        going = at < end
+        document, at, step = document[going], at[going], step + 1
+    firsts, seconds, aparts = (torch.cat(each) for each in zip(*made, strict=True))
+    return Pairs(firsts, seconds, aparts)
+
+
+def passages_of(documents: TokenisedDocuments, room: int) -> Pairs:
+    """Inputs of one part: as many sentences of a document as there is room for.
+
+    A sentence that is longer than that is cut.
+    """
+    begins, sentences = documents.begins, documents.sentences
+    made: list[Tensor] = []
+    document, at = torch.arange(len(documents)), sentences[:-1].clone()
+    while len(document):
+        end = sentences[document + 1]
+        last = torch.searchsorted(begins, begins[at] + room, right=True) - 1
+        last = torch.minimum(last.clamp_min(at + 1), end)
+        made.append(torch.stack((begins[at], begins[last].clamp_max(begins[at] + room)), 1))
+        going = last < end
+        document, at = document[going], last[going]
+    first = torch.cat(made)
+    return Pairs(first, torch.zeros_like(first), torch.zeros(len(first), dtype=torch.bool))
+
+
+def _reaching(
+    begins: Int[Tensor, "M"], at: Int[Tensor, "N"], target: Int[Tensor, "N"], end: Int[Tensor, "N"]
+) -> Int[Tensor, "N"]:
+    """The first sentence after those that together reach the target, or the end."""
+    return torch.minimum(torch.searchsorted(begins, begins[at] + target), end)
+
+
+def _cut(
+    first: Int[Tensor, "N 2"],
+    second: Int[Tensor, "N 2"],
+    room: Int[Tensor, "N"],
+    drawn: Int[Tensor, "N 2"],
+) -> tuple[Int[Tensor, "N 2"], Int[Tensor, "N 2"]]:
+    """Both parts without what is too much, the longer part first (frame.shares)."""
+    sizes = first.diff().squeeze(1), second.diff().squeeze(1)
+    stays = torch.minimum(sizes[0], torch.maximum(room - sizes[1], room - room // 2))
+    kept = stays, torch.minimum(sizes[1], room - stays)
+    parts = []
+    for part, size, keep, draw in zip((first, second), sizes, kept, drawn.unbind(1), strict=True):
+        front = part[:, 0] + draw % (size - keep + 1)
+        parts.append(torch.stack((front, front + keep), 1))
+    return parts[0], parts[1]

@@ -1,0 +1,215 @@
+"""Pairs made up on the spot: nothing to fetch, as many as wanted, and the answer is known.
+
+`dates` are dates as people write them in two dozen languages, and the same dates in ISO 8601: the
+task on which attention is easiest to see. A source says which date it is: where digits alone would
+leave day and month in doubt, dots and dashes have the day first, slashes the month, and two digits
+of a year are of 1970 to 2069. No day is in two splits. The names of months and days are those of
+the Unicode CLDR, by way of the `babel` package.
+
+`_copy` are short messages full of names and numbers, told again more briefly. The words around them
+are few; the names and numbers are so many that no vocabulary holds them, so that they can only be
+copied: what a pointer-generator (See et al. 2017) is for.
+
+Which pair has a number depends on generator, seed, split and number alone.
+
+>>> pairs("copy", 1, seed=3, split="test")
+[('let Klasaineith and Feklais know that the code is 57615', 'Klasaineith , Feklais : code 57615')]
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from functools import cache
+from typing import Literal
+
+from regard.core.errors import choose, positive
+from regard.data.batch import draws, shuffled
+
+_Split = Literal["train", "validation", "test"]
+TextPair = tuple[str, str]
+
+SHARES: dict[_Split, tuple[float, float]] = {
+    "train": (0.0, 0.8),
+    "validation": (0.8, 0.9),
+    "test": (0.9, 1.0),
+}
+"""Which part of all days, once shuffled, is for which split."""
+
+FIRST, DAYS = date(1970, 1, 1), 36525
+"""A hundred years, so that two digits of a year say which one is meant."""
+
+LOCALES = (
+    *("en_US", "en_GB", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "fi", "pl", "cs"),
+    *("hu", "ro", "tr", "ru", "uk", "el", "id", "ca", "ja", "zh", "ko"),
+)
+_STYLES = ("short", "medium", "long", "full")
+
+_PEOPLE: dict[str, tuple[str, ...]] = {
+    "en_US": (
+        *("@ 'of' MMMM, yy", "'the' @ 'of' MMMM y", "EEEE 'the' @ 'of' MMMM, y", "@ MMMM y"),
+        *("MMM d y", "MMMM d y", "MMMM @, y", "MMMM d, yy", "EEE, d MMM y", "d-MMM-yy", "d/MMM/y"),
+        *("yyyyMMdd", "y.MM.dd", "y-M-d", "M/d/y", "MM/dd/yy", "y MMM d"),
+    ),
+    "de": ("d.M.yy", "d. M. yy", "d. MMM yy", "'den' d. MMMM y", "EEEE, 'den' d.M.y"),
+    "fr": ("'le' d MMMM y", "EEEE d MMMM yy"),
+    "es": ("'el' d 'de' MMMM 'de' y", "d-MMM-y"),
+    "it": ("'il' d MMMM y",),
+    "nl": ("d-M-yy",),
+    "pl": ("d.#.y", "d # y"),
+    "ru": ("d MMMM y 'года'",),
+    "ja": ("y年MM月dd日", "yy年M月d日"),
+    "zh": ("y年M月d号",),
+    "ko": ("yy년 M월 d일",),
+}
+"""Patterns that stand in no table but in letters and forms: @ is a day as English counts them (3rd)
+and # a month in Roman numerals."""
+
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
+
+_CASES: tuple[Callable[[str], str], ...] = (str, str, str, str.lower, str.upper)
+"""Three in five are written as they should be."""
+
+_Form = Callable[[date], str]
+"""A way to write a date."""
+
+
+def _ordinal(number: int) -> str:
+    """A number as English counts days.
+
+    >>> [_ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23)]
+    ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '23rd']
+    """
+    teen = 10 < number % 100 < 14
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def decided(pattern: str) -> bool:
+    """Does a pattern of the CLDR say which number is the day, whatever the language?
+
+    One that spells the month does. Of those in digits alone, the year may come first with all its
+    digits; otherwise dots and dashes have the day first, and slashes the month.
+
+    >>> [decided(each) for each in ("d MMM y", "y/M/d", "dd.MM.yy", "dd-MM-y", "M/d/yy")]
+    [True, True, True, True, True]
+    >>> [decided(each) for each in ("dd/MM/y", "yy. M. d.", "M.d.y")]
+    [False, False, False]
+    """
+    if "MMM" in pattern:
+        return True
+    order = "".join(dict.fromkeys(letter for letter in pattern if letter in "yMd"))
+    if order == "yMd":
+        return "yy" not in pattern
+    return order == ("Mdy" if "/" in pattern else "dMy")
+
+
+@cache
+def forms() -> tuple[_Form, ...]:
+    """Every way to write a date: that of each locale's styles if it is decided, and of people."""
+    from babel import Locale
+    from babel.dates import format_date
+
+    def form(pattern: str, locale: Locale) -> _Form:
+        def written(day: date) -> str:
+            text = format_date(day, pattern, locale)
+            text = text.replace("@", _ordinal(day.day)).replace("#", _ROMAN[day.month - 1])
+            return text.replace("\u202f", " ").replace("\xa0", " ")
+
+        return written
+
+    made: list[_Form] = []
+    for name in LOCALES:
+        locale = Locale.parse(name)
+        styles = [str(locale.date_formats[style].pattern) for style in _STYLES]
+        patterns = [*filter(decided, styles), *_PEOPLE.get(name, ())]
+        made += [form(pattern, locale) for pattern in dict.fromkeys(patterns)]
+    return tuple(made)
+
+
+def days(split: _Split) -> list[date]:
+    """The days of a split; the same whatever the seed, so that no seed gives one away."""
+    first, last = (round(share * DAYS) for share in SHARES[split])
+    return [FIRST + timedelta(days=after) for after in shuffled(DAYS, 0)[first:last].tolist()]
+
+
+def dates(count: int, seed: int, split: _Split) -> list[TextPair]:
+    """Dates as people write them, and in ISO 8601; all days of the split before any comes again."""
+    chosen, place = days(split), list(SHARES).index(split)
+    order = shuffled(len(chosen), seed, place).tolist()
+    rolls = draws(2 * count, seed, place, 1).unflatten(0, (count, 2)).tolist()
+    made: list[TextPair] = []
+    for number, (form, case) in enumerate(rolls):
+        day = chosen[order[number % len(order)]]
+        text = forms()[form % len(forms())](day)
+        made.append((_CASES[case % len(_CASES)](text), day.isoformat()))
+    return made
+
+
+_MESSAGES: tuple[TextPair, ...] = (
+    ("please tell {a} that {number} is ready", "{a} : {number} ready"),
+    ("could you ask {a} to bring {code} to {b} ?", "{a} : bring {code} to {b}"),
+    ("{a} called about {code} and wants {b} to call back", "{b} : call {a} about {code}"),
+    ("the meeting with {a} was moved to room {number}", "meeting {a} : room {number}"),
+    ("order {code} for {a} was shipped from {b} today", "{code} : {b} to {a}"),
+    ("do not forget that {a} still owes {b} {number} crowns", "{a} owes {b} {number}"),
+    ("i heard from {b} that {a} has lost the key {code}", "{a} : lost {code} ( {b} )"),
+    ("let {a} and {b} know that the code is {number}", "{a} , {b} : code {number}"),
+    ("{number} people came to see {a} in {b}", "{a} in {b} : {number}"),
+    ("who gave {code} to {a} ?", "{code} : who to {a} ?"),
+    ("nobody but {a} may open {code} before {number}", "{code} : {a} after {number}"),
+    ("{a} and not {b} wrote {code}", "{code} : by {a}"),
+)
+"""What is said and how it is told again; {a} and {b} are names."""
+
+_ONSETS = ("b", "br", "d", "dr", "f", "g", "h", "j", "k", "kl", "l", "m", "n", "p", "r", "s", "st")
+_VOWELS = ("a", "e", "i", "o", "u", "ai", "ei")
+_CODAS = ("n", "r", "l", "s", "th", "k", "x", "m")
+
+
+class _Dice:
+    """Random choices, one after another."""
+
+    def __init__(self, *place: int) -> None:
+        self._rolls: Iterator[int] = iter(draws(32, *place).tolist())
+
+    def of(self, several: tuple[str, ...]) -> str:
+        """One of several."""
+        return several[next(self._rolls) % len(several)]
+
+    def between(self, least: int, most: int) -> int:
+        """A number, both ends included."""
+        return least + next(self._rolls) % (most - least + 1)
+
+    def name(self) -> str:
+        """A name of two or three syllables: there are some thirteen million."""
+        syllables = (self.of(_ONSETS) + self.of(_VOWELS) for _ in range(self.between(2, 3)))
+        return ("".join(syllables) + self.of(_CODAS)).capitalize()
+
+
+def _copy(count: int, seed: int, split: _Split) -> list[TextPair]:
+    """Messages full of names and numbers, and the same more briefly."""
+    made: list[TextPair] = []
+    for number in range(count):
+        dice = _Dice(seed, list(SHARES).index(split), number, 2)
+        said, told = _MESSAGES[dice.between(0, len(_MESSAGES) - 1)]
+        held = {
+            "a": dice.name(),
+            "b": dice.name(),
+            "number": str(dice.between(10_000, 99_999)),
+            "code": f"{dice.of(_CODAS)}{dice.of(_ONSETS)}-{dice.between(100, 9999)}",
+        }
+        made.append((said.format_map(held), told.format_map(held)))
+    return made
+
+
+_Generator = Callable[[int, int, _Split], list[TextPair]]
+
+GENERATORS: dict[str, _Generator] = {"dates": dates, "copy": _copy}
+"""Each makes so many pairs for a seed and a split."""
+
+
+def pairs(name: str, count: int, *, seed: int, split: _Split) -> list[TextPair]:
+    """So many pairs of a generator.
+
+    >>> pairs("dates", 2, seed=1, split="test")
+    [('8/14/26', '2026-08-14'), ('22 de gener del 2005', '2005-01-22')]
+    """
+    return choose("generator", name, GENERATORS)(positive("count", count), seed, split)

@@ -1,0 +1,155 @@
+"""Questions and passages as numbers; a passage that is too long is read in windows that overlap.
+
+As in BERT's run_squad (Devlin et al. 2019, section 4.2): `[CLS] question [SEP] passage [SEP]`,
+windows of the passage begin `stride` tokens apart. The answer's ends are the first token's place
+and the last one's; in a window that does not hold the whole answer both are that of the first mark,
+which stands for no answer.
+
+A batch holds `tokens` [B,T], `lengths` [B], `parts` [B,T], `passage` [B,T] (True where an answer
+may stand), and `first` and `last` [B].
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.core.errors import UserError, positive
+from regard.core.protocols import Batch
+from regard.data.batch import IGNORE
+from regard.data.bucket import NOBODY
+from regard.data.text.encoding import PADDED, flat
+from regard.data.text.parallel import Sentences
+from regard.data.text.questions import Question
+from regard.data.text.special_tokens import Frame
+from regard.data.text.tokeniser import Tokeniser
+
+_Spans = list[tuple[int, int]]
+"""Where tokens begin and end in a text, in characters."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a passage, after its question."""
+
+    question: int
+    """Which one of many."""
+    tokens: list[int]
+    parts: list[int]
+    begin: int
+    """Where the passage begins among the tokens."""
+    spans: _Spans
+    """Where the tokens of the passage stand in it."""
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowing:
+    """How questions become windows."""
+
+    tokeniser: Tokeniser
+    frame: Frame
+    window: int
+    """The most tokens, marks included."""
+    stride: int
+    """How many tokens of the passage further on the next window begins."""
+    longest_question: int
+    """Tokens of a question; the rest is cut off."""
+
+    def __post_init__(self) -> None:
+        room = self.window - self.frame.size(2) - self.longest_question
+        if positive("stride", self.stride) > room:
+            raise UserError(
+                f"window={self.window} leaves {room} tokens for a passage after a question of "
+                f"{self.longest_question} and the marks; stride={self.stride} would skip some"
+            )
+        if not self.frame.before:
+            raise UserError("no mark stands before the question, so there is none for no answer")
+
+    def windows(self, asked: Sequence[Question]) -> list[Window]:
+        """Every window of every question, in order."""
+
+        @lru_cache(8)  # several questions are about one passage
+        def passage(text: str) -> tuple[list[int], _Spans]:
+            return self.tokeniser.rows([text])[0], self.tokeniser.offsets(text)
+
+        rows = self.tokeniser.rows([each.text for each in asked])
+        return [
+            window
+            for number, (each, row) in enumerate(zip(asked, rows, strict=True))
+            for window in self._cut(
+                number, each, row[: self.longest_question], *passage(each.passage)
+            )
+        ]
+
+    def _cut(
+        self, number: int, asked: Question, question: list[int], tokens: list[int], spans: _Spans
+    ) -> list[Window]:
+        room = self.window - self.frame.size(2) - len(question)
+        begin = len(self.frame.before) + len(question) + len(self.frame.between)
+        answer = ends_of(asked.answers[0], spans) if asked.answers else None
+        found = []
+        for start in range(0, max(1, len(tokens)), self.stride):
+            held = tokens[start : start + room]
+            framed, parts = self.frame.around([question, held])
+            first = last = 0
+            if answer and start <= answer[0] and answer[1] < start + len(held):
+                first, last = (begin + place - start for place in answer)
+            here = spans[start : start + room]
+            found.append(Window(number, framed, parts, begin, here, first, last))
+            if start + room >= len(tokens):
+                break
+        return found
+
+
+def ends_of(answer: tuple[int, str], spans: _Spans) -> tuple[int, int] | None:
+    """The first token and the last one of an answer; None if it has no token.
+
+    >>> ends_of((4, "b c"), [(0, 3), (4, 5), (6, 7), (8, 9)])
+    (1, 2)
+    """
+    begin, end = answer[0], answer[0] + len(answer[1])
+    within = [place for place, span in enumerate(spans) if span[1] > begin and span[0] < end]
+    return (within[0], within[-1]) if within else None
+
+
+class NumberedWindows:
+    """Windows as numbers, side by side."""
+
+    def __init__(self, windows: Sequence[Window], pad: int) -> None:
+        self.windows = windows
+        self._pad = pad
+        self._tokens: Sentences = flat([each.tokens for each in windows])
+        self._parts: Sentences = flat([each.parts for each in windows])
+        ends = [(each.begin, each.begin + len(each.spans)) for each in windows]
+        self._passage = torch.tensor(ends).view(-1, 2)  # [N,2]
+        self._answer = torch.tensor([(each.first, each.last) for each in windows]).view(-1, 2)
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @property
+    def lengths(self) -> list[int]:
+        """How many tokens each window has."""
+        lengths: list[int] = self._tokens.lengths.tolist()
+        return lengths
+
+    def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
+        """These windows as a batch; one that is not there (NOBODY) is empty."""
+        there = numbers != NOBODY
+        tokens = self._tokens.rows(numbers, self._pad)
+        places = torch.arange(tokens.shape[1])
+        begin, end = self._passage[numbers, None].unbind(2)  # [B,1]
+        first, last = torch.where(there[:, None], self._answer[numbers], IGNORE).unbind(1)
+        return {
+            "tokens": tokens,
+            "lengths": torch.where(there, self._tokens.lengths[numbers].long(), 0),
+            "parts": self._parts.rows(numbers, PADDED),
+            "passage": (places >= begin) & (places < end) & there[:, None],
+            "first": first,
+            "last": last,
+        }

@@ -1,0 +1,114 @@
+"""Word pieces (Wu et al. 2016), learnt from a text: the same ones every time; and found quickly.
+
+No piece depends on what stands beyond the blanks around its word, so the pieces of a word need to
+be looked for only once.
+
+>>> from regard.data.text.pipeline import by_piece
+>>> learnt_pieces(["low lower lowest", "low low"], by_piece(), 21, 1)[-2:]
+['lo', 'low']
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+
+import torch
+from jaxtyping import Bool
+from tokenizers import Tokenizer, normalizers, pre_tokenizers, trainers
+from torch import Tensor
+
+from regard.core.errors import UserError
+from regard.data.text.pipeline import BYTES, MARKS, WITHIN, runs_cut, words
+
+_LETTERS = 1000
+"""How many letters there may be, the most frequent ones, as in BERT's own vocabulary."""
+
+
+def learnt_pieces(
+    lines: Iterable[str], pipeline: Tokenizer, vocabulary: int, min_frequency: int
+) -> list[str]:
+    """All letters, then the most frequent pairs of what is already there; without the marks.
+
+    The `pipeline` says how words are found and written; it is used up.
+    """
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(word for piece in runs_cut(line) for word in words(piece))
+    if not counts:
+        raise UserError("there is no text to train a tokeniser on")
+    seen: Counter[str] = Counter()
+    for word, count in counts.items():
+        for letter in pipeline.normalizer.normalize_str(word):
+            seen[letter] += count
+    frequent = sorted(seen, key=lambda letter: (-seen[letter], letter))[:_LETTERS]
+    # The library numbers letters as it happens to meet them and breaks ties by these numbers; to
+    # have the same pieces every time, all of them are numbered before it begins.
+    known = [form for each in frequent if each.strip() for form in (each, WITHIN + each)]
+    if len(MARKS) + len(known) > vocabulary:
+        raise UserError(
+            f"vocabulary={vocabulary} is too small for the letters of this text: at least "
+            f"{len(MARKS) + len(known)}"
+        )
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary,
+        min_frequency=min_frequency,
+        special_tokens=[*MARKS, *known],
+        limit_alphabet=_LETTERS,
+        show_progress=False,
+    )
+    parts: Counter[str] = Counter()
+    for word, count in counts.items():
+        written = pipeline.normalizer.normalize_str(word)
+        for part, _ in pipeline.pre_tokenizer.pre_tokenize_str(written):
+            parts[part] += count
+    # What has been taken apart once need not be taken apart for every time it is counted.
+    pipeline.normalizer = normalizers.Sequence([])
+    pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    repeated = (" ".join([part] * count) for part, count in parts.items())
+    pipeline.train_from_iterator(repeated, trainer)
+    found: dict[str, int] = pipeline.get_vocab(with_added_tokens=True)
+    return sorted(found.keys() - set(MARKS), key=lambda piece: found[piece])
+
+
+def continuing(text: str, numbers: Mapping[str, int], vocabulary: int) -> Bool[Tensor, "V"]:
+    """Which tokens go on within a word, after one that is no mark, by a tokenizer.json."""
+    found = torch.zeros(vocabulary, dtype=torch.bool)
+    model = json.loads(text)["model"]
+    for token, number in numbers.items():
+        if number < vocabulary and model["type"] == "WordPiece":
+            found[number] = token.startswith(str(model["continuing_subword_prefix"]))
+        elif number < vocabulary and model["type"] == "BPE":
+            found[number] = not token.startswith(BYTES[ord(" ")])
+    return found
+
+
+_KNOWN = 1 << 18
+"""Of how many words the pieces are kept."""
+
+_BETWEEN_BLANKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
+"""BERT removes control characters, white space among them, before it looks for blanks."""
+
+
+def word_by_word(pipeline: Tokenizer, text: str) -> Callable[[str], list[int]] | None:
+    """A text to the numbers of its pieces, if the pipeline cuts as BERT's; else None.
+
+    >>> from regard.data.text.pipeline import by_piece
+    >>> quick = word_by_word(by_piece(["so", "##me"]), by_piece().to_str())
+    >>> quick("Some so")
+    [5, 6, 5]
+    """
+    held = json.loads(text)
+    kinds = [(held[part] or {}).get("type") for part in ("model", "normalizer", "pre_tokenizer")]
+    if kinds != ["WordPiece", "BertNormalizer", "BertPreTokenizer"]:
+        return None
+    if not all(token["special"] for token in held["added_tokens"]):
+        return None
+
+    @lru_cache(_KNOWN)
+    def pieces(word: str) -> list[int]:
+        ids: list[int] = pipeline.encode(word, add_special_tokens=False).ids
+        return ids
+
+    return lambda line: [n for word in _BETWEEN_BLANKS.findall(line) for n in pieces(word)]

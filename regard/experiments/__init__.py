@@ -1,0 +1,1 @@
+"""Experiments over several runs: compare parts, count costs, rank heads."""

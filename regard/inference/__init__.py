@@ -1,0 +1,1 @@
+"""Work over files and requests with any trained run: translate, align, predict, draw."""

@@ -1,0 +1,1 @@
+"""The same mathematics laid out for speed; each kernel can be switched off."""

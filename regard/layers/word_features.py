@@ -1,0 +1,225 @@
+"""What a model knows of each word: a vector of its own, its spelling, and what a trained run says.
+
+    [table(word); letters(spelling); source.features(batch)]
+
+Any part may be absent but the first. A batch holds, besides `tokens` [B,T] and `lengths` [B],
+`letters` [B,T,C] where spellings are read, and `source_tokens` [B,T], the same words in the
+vocabulary of the source run, where there is one. A source is any module with `feature_width` and
+`features(batch) -> [B,T,W]`; it is frozen unless `tune` says otherwise. Of one that has several
+layers to offer, `layers_of(batch) -> [L,B,T,W]`, a mix is learnt (layers/scalar_mix.py), unless
+only the top is wanted.
+
+>>> words = Words(10, 4, letters=LetterCNN(3, 2))
+>>> batch = {"tokens": torch.ones(1, 2).long(), "letters": torch.ones(1, 2, 5).long()}
+>>> words.width, words(batch).shape
+(7, torch.Size([1, 2, 7]))
+"""
+
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError, fraction, positive
+from regard.core.protocols import Batch
+from regard.kernels.dropout import Dropout
+from regard.layers.character_words import LetterCNN as LetterCNN
+from regard.layers.character_words import LetterEncoder, letters_named
+from regard.layers.scalar_mix import ScalarMix
+
+
+@runtime_checkable
+class Featured(Protocol):
+    """A trained model that says something of every word of a batch."""
+
+    @property
+    def feature_width(self) -> int:
+        """How wide what it says is."""
+        ...
+
+    def features(self, batch: Batch) -> Float[Tensor, "B T W"]:
+        """A vector for each word; zero at padding."""
+        ...
+
+
+@runtime_checkable
+class PartFeatured(Protocol):
+    """A trained model of which a part says something of every word: a translator's encoder."""
+
+    @property
+    def feature_source(self) -> nn.Module:
+        """That part, which is all that is kept of it."""
+        ...
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """One that has several layers to say it with; `features` is the top one."""
+
+    @property
+    def feature_layers(self) -> int:
+        """How many there are."""
+        ...
+
+    def layers_of(self, batch: Batch) -> Float[Tensor, "L B T W"]:
+        """All of them; zero at padding."""
+        ...
+
+
+_Mix = Literal["learned", "normed", "top"]
+"""What is taken of a source with several layers: a mix that is learnt, of layers as they are or
+normalised, or the top one."""
+
+
+class WordsConfig(Config):
+    """What a recipe may choose of words: the part that the configs of models over words share."""
+
+    width: PositiveInt = 300
+    """Of the vector of a word."""
+    letters: Literal["none", "cnn", "lstm"] = "none"
+    """How spellings are read, beside the table of words; needs data.letters."""
+    letters_width: PositiveInt = 30
+    """Of what letters say of a word."""
+    letter_width: PositiveInt = 30
+    """Of the vector of a letter."""
+    source: str | None = None
+    """A run folder whose model says something of each word."""
+    tune: bool = False
+    """Train the source too."""
+    mix: _Mix = "learned"
+    hide: float = Field(0.0, ge=0, lt=1)
+    """Share of words that are unknown in training, but for their letters and the source."""
+    spread: float = Field(0.1, gt=0)
+    """The table of words starts uniform between minus this and this."""
+
+
+UNKNOWN = 1
+"""Of unknown words, in every vocabulary of words (SPECIALS of data/text/pipeline.py)."""
+
+
+class Words(nn.Module):
+    """The first layer of classifiers and taggers, with dropout on what it gives.
+
+    The table starts uniform between -`spread` and `spread`; the vector of padding, token 0, is
+    zero and stays so. In training the share `hide` of words is looked up as unknown, so that the
+    vector of unknown words is learnt, and what else there is of a word, its letters, must do.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        *,
+        letters: LetterEncoder | None = None,
+        source: nn.Module | None = None,
+        tune: bool = False,
+        mix: _Mix = "learned",
+        dropout: float = 0.0,
+        hide: float = 0.0,
+        spread: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.hide = fraction("hide", hide)
+        self.table = nn.Embedding(
+            positive("vocabulary", vocabulary), positive("width", width), padding_idx=0
+        )
+        nn.init.uniform_(self.table.weight, -spread, spread)
+        nn.init.zeros_(self.table.weight.data[0])
+        self.letters = letters
+        self.source = None if source is None else Given(source, tune=tune, mix=mix)
+        self.drop = Dropout(dropout)
+        self.width = (
+            width
+            + (0 if letters is None else letters.width)
+            + (0 if self.source is None else self.source.width)
+        )
+        """Of all parts together."""
+
+    @classmethod
+    def of(
+        cls, config: WordsConfig, vocabulary: int, source: nn.Module | None, dropout: float
+    ) -> "Words":
+        """As a config has it."""
+        return cls(
+            vocabulary,
+            config.width,
+            letters=letters_named(
+                config.letters, config.letters_width, config.letter_width, dropout
+            ),
+            source=source,
+            tune=config.tune,
+            mix=config.mix,
+            dropout=dropout,
+            hide=config.hide,
+            spread=config.spread,
+        )
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
+        """A vector for each word."""
+        tokens = batch["tokens"]
+        if self.training and self.hide:
+            hidden = torch.rand(tokens.shape, device=tokens.device) < self.hide
+            tokens = torch.where(hidden & (tokens != 0), UNKNOWN, tokens)
+        parts: list[Tensor] = [self.table(tokens)]
+        if self.letters is not None:
+            if "letters" not in batch:
+                raise UserError("this model reads spellings: set data.letters = true")
+            parts.append(self.letters(batch["letters"]))
+        if self.source is not None:
+            parts.append(self.source(batch))
+        together: Tensor = self.drop(torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])
+        return together
+
+    @torch.no_grad()
+    def begin_with(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
+        """Take the vectors that are known as the table's first values; others stay as drawn."""
+        if vectors.shape != self.table.weight.shape:
+            raise UserError(
+                f"the vectors are {vectors.shape[1]} wide and the model's words "
+                f"{self.table.weight.shape[1]}: set model.width = {vectors.shape[1]}"
+            )
+        there = known.clone()
+        there[0] = False  # padding stays zero
+        self.table.weight[there] = vectors[there].to(self.table.weight)
+
+
+class Given(nn.Module):
+    """A trained model whose features are used; frozen, it never trains and drops nothing."""
+
+    def __init__(self, model: nn.Module, *, tune: bool = False, mix: _Mix = "learned") -> None:
+        super().__init__()
+        whole: object = model
+        model = whole.feature_source if isinstance(whole, PartFeatured) else model
+        if not isinstance(model, Featured):
+            raise UserError(
+                f"a {type(model).__name__} cannot be a source of features: it has no features()"
+            )
+        self.width = model.feature_width
+        self.tune = tune
+        self.model = model if tune else model.requires_grad_(False)
+        offers: object = model
+        self.mix: ScalarMix | None = None
+        if mix != "top" and isinstance(offers, Layered):
+            self.mix = ScalarMix(offers.feature_layers, norm=mix == "normed")
+
+    def train(self, mode: bool = True) -> "Given":
+        """Frozen models stay as they are."""
+        super().train(mode)
+        if not self.tune:
+            self.model.eval()
+        return self
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B T W"]:
+        """What the model says of each word."""
+        model: object = self.model
+        with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+            if self.mix is None:
+                assert isinstance(model, Featured)
+                return model.features(batch)
+            assert isinstance(model, Layered)
+            layers = model.layers_of(batch)
+        mixed: Tensor = self.mix(layers, batch["lengths"])
+        return mixed

@@ -1,0 +1,294 @@
+"""A decoder-only Transformer: GPT (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
+
+GPT normalises after each sum, GPT-2 inside each branch and once more at the end; both learn their
+positions and use the embedding as output layer. Rotary positions, shared key heads and any score or
+weighing of the tables are a word in the config.
+
+>>> import torch
+>>> model = GPT(GPT.Config(width=16, heads=2, layers=2, context=8), vocabulary=10)
+>>> prediction, _ = model(torch.tensor([[1, 2, 3]]))
+>>> prediction.logits().shape
+torch.Size([1, 3, 10])
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from regard.attention import Mask, causal, padding
+from regard.core.config import Config
+from regard.core.errors import UserError, divides
+from regard.core.protocols import Batch, Carry
+from regard.kernels.dropout import Dropout
+from regard.kernels.packed_linear import product, scores
+from regard.layers.block import EncoderBlock
+from regard.layers.cache import Cache, join
+from regard.layers.embedding import TokenEmbedding
+from regard.layers.feedforward import FeedForward
+from regard.layers.initialise import begin_as
+from regard.layers.key_value_store import Written
+from regard.layers.multihead import SelfAttention, heads_by_layer
+from regard.layers.position import POSITIONS, Rotary
+from regard.layers.stepwise import Stepwise, entered
+from regard.outputs.next_token import Vocabulary
+
+
+@dataclass(frozen=True)
+class GPTState:
+    """What every layer has seen."""
+
+    caches: tuple[Cache, ...]
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.caches[0].length
+
+    def mask(self) -> Mask:
+        """What the tokens of the next call may look at."""
+        empty = self.caches[0].empty
+        if empty is None:
+            return _CAUSAL
+        return padding(torch.arange(self.length + 1, device=empty.device) >= empty[:, None])
+
+    def select(self, rows: Int[Tensor, "N"]) -> "GPTState":
+        """The state of the chosen batch rows, in that order."""
+        return replace(self, caches=tuple(cache.select(rows) for cache in self.caches))
+
+
+@dataclass(frozen=True)
+class SteppedState:
+    """The same, where the layers can be taken apart."""
+
+    decoder: Stepwise
+    written: Written
+
+    @property
+    def length(self) -> int:
+        """How many tokens were read."""
+        return self.written.length
+
+    def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
+        """The state of the chosen batch rows, in that order."""
+        return replace(self, written=self.written.select(rows))
+
+
+class GPT(nn.Module):
+    """Predicts the next token from all tokens before it, up to `context`."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        width: PositiveInt = 128
+        heads: PositiveInt = 4
+        layers: PositiveInt = 4
+        heads_left: tuple[PositiveInt, ...] | None = None
+        """How many heads each layer has, where some were taken out (regard/experiments/heads.py)."""
+        context: PositiveInt = 64
+        """The most tokens it can look back on."""
+        hidden: PositiveInt | None = None
+        """Units of the feed-forward layers; four times the width if not given."""
+        key_heads: PositiveInt | None = None
+        """Heads of keys and values, fewer than `heads` to share them."""
+        activation: str = "gelu"
+        norm: Literal["before", "after"] = "before"
+        """Normalise before each branch (GPT-2) or after each sum (GPT)."""
+        position: Literal["learned", "sinusoidal", "rotary"] = "learned"
+        score: str = "scaled_dot"
+        weigh: str = "softmax"
+        bias: bool = True
+        """Biases in attention and feed-forward layers."""
+        tied: bool = True
+        """Use the embedding as output layer."""
+        norm_eps: float = Field(1e-5, gt=0)
+        """What keeps the norms from dividing by nothing."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """On what each branch adds."""
+        embedding_dropout: float | None = Field(None, ge=0, lt=1)
+        """On embeddings with their positions; as `dropout` if not given."""
+        attention_dropout: float | None = Field(None, ge=0, lt=1)
+        """On the weights of attention; as `dropout` if not given."""
+        recompute: bool = False
+        """Compute layers once more on the way back instead of holding what they made: less memory
+        for a third more time (Chen et al. 2016)."""
+        source: str | None = None
+        """A run of such a model to begin with; sizes must be the same."""
+
+    def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.recompute = config.recompute
+        self.embed = TokenEmbedding(vocabulary, config.width)
+        self.position = (
+            None
+            if config.position == "rotary"
+            else POSITIONS[config.position](config.width, config.context)
+        )
+        spared = config.embedding_dropout
+        self.drop = Dropout(config.dropout if spared is None else spared)
+        every = heads_by_layer(config.heads, config.layers, config.heads_left)
+        self.layers = nn.ModuleList(self._block(heads) for heads in every)
+        before = config.norm == "before"
+        self.norm = nn.LayerNorm(config.width, config.norm_eps) if before else nn.Identity()
+        self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
+        self._initialise()
+        if source is not None:
+            begin_as(self, source)
+
+    def _block(self, heads: int) -> EncoderBlock:
+        c = self.config
+        rotary = Rotary(c.width // c.heads, c.context) if c.position == "rotary" else None
+        hidden = c.hidden or 4 * c.width
+        attention = SelfAttention(
+            c.width,
+            heads,
+            key_heads=c.key_heads,
+            head_width=divides("width", c.width, "heads", c.heads),
+            score=c.score,
+            weigh=c.weigh,
+            rotary=rotary,
+            dropout=c.dropout if c.attention_dropout is None else c.attention_dropout,
+            bias=c.bias,
+        )
+        feedforward = FeedForward(c.width, hidden, activation=c.activation, bias=c.bias)
+        return EncoderBlock(
+            c.width,
+            c.heads,
+            hidden,
+            dropout=c.dropout,
+            norm_first=c.norm == "before",
+            norm_eps=c.norm_eps,
+            attention=attention,
+            feedforward=feedforward,
+        )
+
+    def stages(self) -> list[list[nn.Parameter]]:
+        """The tables of tokens and positions, each layer, and what is on top if there is anything.
+
+        A tied output layer is the table of tokens, and learns with it.
+        """
+        places = [] if self.position is None else list(self.position.parameters())
+        first = [*self.embed.parameters(), *places]
+        layers = [list(layer.parameters()) for layer in self.layers]
+        top = [*self.norm.parameters(), *([] if self.output is None else self.output.parameters())]
+        return [first, *layers, *([top] if top else [])]
+
+    def _initialise(self) -> None:
+        """Normal with 0.02, by 1/√(2 layers) less where a branch ends (GPT-2, section 2.3)."""
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Linear):
+                last = name.endswith(("merge", "narrow"))
+                shrink = (2 * self.config.layers) ** -0.5 if last else 1.0
+                nn.init.normal_(module.weight, std=0.02 * shrink)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
+    ) -> tuple[Vocabulary, None]:
+        """What follows each token; nothing is handed on."""
+        return self.predicted(self.states(tokens)), None
+
+    def states(
+        self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None = None
+    ) -> Float[Tensor, "B T D"]:
+        """What the last layer makes of each token; those behind it do not count, nor padding."""
+        x = self._entered(tokens, 0, 0)
+        padded = lengths is not None and int(lengths.min()) < tokens.shape[1]
+        mask = _CAUSAL & padding(lengths) if lengths is not None and padded else _CAUSAL
+        again = self.recompute and self.training and torch.is_grad_enabled()
+        for layer in self.layers:
+            x = checkpoint(layer, x, mask, use_reentrant=False) if again else layer(x, mask)
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def predicted(self, states: Float[Tensor, "B T D"]) -> Vocabulary:
+        """What follows each of these states."""
+        table = self.embed.table if self.output is None else self.output
+        return Vocabulary(states, table.weight)
+
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.config.context
+
+    def start(self, source: Batch) -> GPTState | SteppedState:
+        """The state after a prompt, all but its last token, which the first step reads."""
+        tokens = source["tokens"]
+        if tokens.shape[1] == 0:
+            raise UserError("a prompt needs at least one token")
+        room, blocks = self.config.context, self._blocks()
+        state, decoder = GPTState(tuple(Cache(room=room) for _ in blocks)), Stepwise.of(blocks)
+        if tokens.shape[1] > 1:
+            _, state = self._read(tokens[:, :-1], state)
+        if decoder is None:
+            return state
+        written = Written.of(state.caches) if state.length else Written.begun(by_row=False)
+        return SteppedState(decoder, written)
+
+    def step(
+        self, tokens: Int[Tensor, "B"], state: GPTState | SteppedState
+    ) -> tuple[Float[Tensor, "B V"], GPTState | SteppedState]:
+        """Logits of what follows these tokens."""
+        if isinstance(state, SteppedState):
+            return self._stepped(tokens, state)
+        x, state = self._read(tokens[:, None], state)
+        return self._predicted(x).logits().squeeze(1), state
+
+    @torch.no_grad()
+    def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
+        """The same without modules."""
+        self._check(state.length + 1)
+        x = entered(tokens, self.embed, self.position, state.written.first)
+        x, written = state.decoder(x, state.written)
+        logits = scores(self.embed, self.output)(product(self.norm)(x))
+        return logits, SteppedState(state.decoder, written)
+
+    def join(self, states: Sequence[GPTState | SteppedState]) -> GPTState | SteppedState | None:
+        """All rows as one batch, however long each is; None if attention minds where keys stand."""
+        if not all(state.length for state in states):
+            return None  # there is nothing to join yet
+        if not all(block.attention.attend.by_content for block in self._blocks()):
+            return None
+        stepped = [state for state in states if isinstance(state, SteppedState)]
+        if len(stepped) == len(states):
+            joined = Written.joined([state.written for state in stepped])
+            return SteppedState(stepped[0].decoder, joined)
+        every = [s.written.caches() if isinstance(s, SteppedState) else s.caches for s in states]
+        return GPTState(tuple(join(caches) for caches in zip(*every, strict=True)))
+
+    def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
+        mask, caches = state.mask(), []
+        x = self._entered(tokens, state.caches[0].first, state.length)
+        for layer, cache in zip(self._blocks(), state.caches, strict=True):
+            x, grown = layer.step(x, cache, mask)
+            caches.append(grown)
+        return x, replace(state, caches=tuple(caches))
+
+    def _entered(self, tokens: Tensor, first: int | Tensor, length: int) -> Tensor:
+        self._check(length + tokens.shape[1])
+        x = self.embed(tokens)
+        entered: Tensor = self.drop(x if self.position is None else self.position(x, first))
+        return entered
+
+    def _check(self, length: int) -> None:
+        if length > self.config.context:
+            raise UserError(
+                f"{length} tokens do not fit a context of {self.config.context}; "
+                "raise model.context, or lower data.window to it"
+            )
+
+    def _blocks(self) -> list[EncoderBlock]:
+        return [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
+
+    def _predicted(self, x: Tensor) -> Vocabulary:
+        return self.predicted(self.norm(x))
+
+
+_CAUSAL = causal()

@@ -1,0 +1,154 @@
+"""A neural cache over a language model that is already trained (Grave et al. 2017).
+
+With h_i the states that the model's output layer sees and x_i the words (section 3):
+
+    p_cache(w) ∝ Σ exp(θ h_t·h_i) over the last `size` i < t whose next word x_i+1 is w
+    p(w) = (1 - λ) p_vocab(w) + λ p_cache(w)
+
+The model under the cache is a trained run and stays as it is: only θ and λ are learnt, two numbers
+for which the held-out text serves as training text (the paper tries them on a grid). The cache
+lives in the carry, so evaluation and search use this as any other model. Until a text has two words
+the cache is empty, and p = p_vocab.
+
+>>> import torch
+>>> from regard.models.language.rnn_lm import RNNLM
+>>> lm = RNNLM(RNNLM.Config(width=8, layers=1), vocabulary=10)
+>>> model = NeuralCache(NeuralCache.Config(source="runs/lm", size=2), vocabulary=10, source=lm)
+>>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
+>>> prediction.held.tolist(), carry["tokens"].tolist()           # h_0 leads to 2, h_1 to 3
+([[2, 3]], [[2, 3]])
+"""
+
+from dataclasses import dataclass, replace
+from math import log
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.attention import Attend, Dot, Past, window
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.core.protocols import Carry
+from regard.layers.carry import Carried, Carrying, following, recent
+from regard.outputs.next_token import Vocabulary
+from regard.outputs.pointer import PointerMixture
+
+_FROZEN = "frozen."
+"""How the names of the frozen model's own carry begin in the carry of both."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A window as the cache sees it."""
+
+    words: Vocabulary
+    """What the model says by itself."""
+    keys: Float[Tensor, "B K D"]
+    """The states whose next word is known: those carried, and all but the last of the window."""
+    held: Int[Tensor, "B K"]
+    """The word after each of them."""
+    first: int
+    """Where the first state of the window stands among them."""
+    carry: Carry
+
+
+class NeuralCache(Carrying):
+    """A frozen language model that remembers which words followed its recent states."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        source: str
+        """The run folder of the model under the cache."""
+        size: PositiveInt = 500
+        """How many states are kept."""
+        theta: float = Field(0.3, gt=0)
+        """How sharply the cache prefers states that are like the present one: θ, to begin with."""
+        mix: float = Field(0.1, gt=0, lt=1)
+        """How much of the probability is the cache's: λ, to begin with."""
+
+    def __init__(self, config: Config, vocabulary: int, *, source: nn.Module) -> None:
+        super().__init__()
+        self.config = config
+        self.frozen = source.requires_grad_(False)
+        self.mask = window(left=config.size) & ~window(left=0)
+        self.attend = Attend(Dot(_width_of(source)), kind="pointer")
+        self.log_theta = nn.Parameter(torch.tensor(log(config.theta)))
+        self.mix_logit = nn.Parameter(torch.tensor(log(config.mix / (1 - config.mix))))
+
+    def train(self, mode: bool = True) -> "NeuralCache":
+        """The model under the cache never trains, and drops nothing."""
+        super().train(mode)
+        self.frozen.eval()
+        return self
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
+    ) -> tuple[PointerMixture, Carry]:
+        """What follows each token, and the cache to hand on."""
+        seen = self.look(tokens, carry)
+        keys = seen.keys[:, None]  # [B,1,K,D]
+        weights = self.attend.weights(
+            self.log_theta.exp() * seen.words.states[:, None],
+            self.attend.remember(keys, keys),
+            self.mask,
+            Past(first=seen.first),
+        ).squeeze(1)  # [B,T,K]
+        pointed = self.mix_logit.sigmoid() * weights
+        share = 1 - pointed.sum(2)  # [B,T], one where the cache is empty
+        return PointerMixture(seen.words, share, pointed, seen.held), seen.carry
+
+    @torch.no_grad()
+    def look(self, tokens: Int[Tensor, "B T"], carry: Carry | None) -> Seen:
+        """Run the model over a window, and put its states beside those of the cache."""
+        own = {
+            name.removeprefix(_FROZEN): each
+            for name, each in (carry or {}).items()
+            if name.startswith(_FROZEN)
+        }
+        prediction, handed = self.frozen(tokens, own or None)
+        words = _vocabulary_of(prediction, self.frozen)
+        states = following(carry, "states", words.states)  # [B,K,D]
+        read = following(carry, "tokens", tokens)  # [B,K]
+        size = self.config.size
+        cache = {"states": recent(states, size), "tokens": recent(read, size)}
+        return Seen(
+            words=words,
+            keys=states[:, :-1],
+            held=read[:, 1:],
+            first=states.shape[1] - tokens.shape[1],
+            carry={**cache, **{_FROZEN + name: each for name, each in (handed or {}).items()}},
+        )
+
+    def step(
+        self, tokens: Int[Tensor, "B"], state: Carried
+    ) -> tuple[Float[Tensor, "B V"], Carried]:
+        """Logits of what follows these tokens."""
+        logits, after = super().step(tokens, state)
+        if not any(name.startswith(_FROZEN) for name in after.carry or {}):
+            raise UserError(
+                f"{type(self.frozen).__name__} hands nothing on from one window to the next, so "
+                "under a neural cache it can be evaluated but not stepped"
+            )
+        return logits, after
+
+
+def _width_of(model: nn.Module) -> int:
+    """How wide the states are that its output layer sees: found by asking what follows token 0."""
+    device = next((each.device for each in model.parameters()), None)
+    with torch.no_grad():
+        prediction, _ = model(torch.zeros(1, 1, dtype=torch.long, device=device), None)
+    return _vocabulary_of(prediction, model).states.shape[2]
+
+
+def _vocabulary_of(prediction: object, model: nn.Module) -> Vocabulary:
+    """The prediction, if it is that of a plain output layer, which is not learnt through."""
+    if not isinstance(prediction, Vocabulary):
+        raise UserError(
+            "a neural cache compares the states that an output layer sees, but "
+            f"{type(model).__name__} predicts by {type(prediction).__name__}"
+        )
+    bias = None if prediction.bias is None else prediction.bias.detach()
+    return replace(prediction, weight=prediction.weight.detach(), bias=bias)

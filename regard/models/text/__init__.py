@@ -1,0 +1,1 @@
+"""Encoders, classifiers, taggers and readers of text."""

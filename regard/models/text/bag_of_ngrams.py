@@ -1,0 +1,73 @@
+"""Bag of n-grams: the mean of embeddings and a linear layer (fastText; Joulin et al. 2017).
+
+p = softmax(B (1/N) Σ_n A x_n), eq. 1: the x are words and n-grams of neighbouring words. There are
+too many n-grams to name, so each is hashed to one of `buckets` rows, as fastText does: h = h ·
+116049371 + w over its words, from the first; here w is the number of the word, there a hash of its
+letters. No word knows where it stood, beyond its n-grams.
+
+The gradient of the table is the few rows that a batch looked up, so a step costs the same however
+many buckets there are; optimisers that can follow it: adagrad.
+
+>>> model = BagOfNgrams(BagOfNgrams.Config(buckets=100), vocabulary=10, classes=3)
+>>> batch = {"tokens": torch.tensor([[4, 5, 6], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
+>>> model.rows(batch).tolist()[1], model(batch).shape
+([4, 5, 0, 99, 0], torch.Size([2, 3]))
+"""
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.kernels.dropout import Dropout
+from regard.layers.bidirectional import within
+
+FACTOR = 116049371
+"""What fastText multiplies a hash by before it adds the next word."""
+
+
+class BagOfNgrams(nn.Module):
+    """Words and their neighbours, in no order."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        width: PositiveInt = 10
+        """Of an embedding."""
+        ngrams: PositiveInt = 2
+        """The most words of an n-gram; 1 is words alone."""
+        buckets: PositiveInt = 2_000_000
+        """Rows that n-grams of two words and more share."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """On the mean."""
+
+    def __init__(self, config: Config, vocabulary: int, classes: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabulary = vocabulary
+        rows = vocabulary + (config.buckets if config.ngrams > 1 else 0)
+        self.table = nn.EmbeddingBag(rows, config.width, mode="mean", padding_idx=0, sparse=True)
+        self.drop = Dropout(config.dropout)
+        self.output = nn.Linear(config.width, classes)
+        nn.init.uniform_(self.table.weight, -1 / config.width, 1 / config.width)
+        nn.init.zeros_(self.table.weight.data[0])
+        nn.init.zeros_(self.output.weight)
+        nn.init.zeros_(self.output.bias)
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+        """How well each class fits each text."""
+        logits: Tensor = self.output(self.drop(self.table(self.rows(batch))))
+        return logits
+
+    def rows(self, batch: Batch) -> Int[Tensor, "B K"]:
+        """The rows of a text's words and n-grams; 0 where there is none."""
+        real = within(batch["lengths"], batch["tokens"].shape[1])  # [B,T]
+        tokens = torch.where(real, batch["tokens"], 0)
+        found, hashed = [tokens], tokens
+        for size in range(2, 1 + min(self.config.ngrams, tokens.shape[1])):
+            hashed = hashed[:, :-1] * FACTOR + tokens[:, size - 1 :]  # wraps, as in fastText
+            row = self.vocabulary + hashed.remainder(self.config.buckets)
+            found.append(torch.where(real[:, size - 1 :], row, 0))
+        return torch.cat(found, dim=1)

@@ -1,0 +1,97 @@
+"""Answers as spans of a passage: a score for each first and each last token.
+
+Devlin et al. 2019, section 4.2: the question and the passage are the two parts of one input; the
+answer goes from the token that scores best as its first to the one that scores best as its last.
+
+>>> config = BERTReader.Config(encoder=Encoding(width=8, heads=2, layers=1))
+>>> model = BERTReader(config, vocabulary=10)
+>>> said = model({"tokens": torch.tensor([[2, 4, 3, 5, 3]]), "lengths": torch.tensor([5])})
+>>> said.first.shape, said.last.shape
+(torch.Size([1, 5]), torch.Size([1, 5]))
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.kernels.dropout import Dropout
+from regard.layers.text_encoder import Encoding, begin_small
+from regard.models.text.bert import begin_heads, encoder_from, staged
+from regard.outputs.next_token import IGNORED
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Scores of tokens as the two ends of an answer."""
+
+    first: Float[Tensor, "B T"]
+    last: Float[Tensor, "B T"]
+
+    def surprise(self, first: Int[Tensor, "B"], last: Int[Tensor, "B"]) -> Float[Tensor, ""]:
+        """-log p of both ends, summed; an end that is `IGNORED` does not count."""
+        ends = ((self.first, first), (self.last, last))
+        losses = [
+            F.cross_entropy(scores, end, ignore_index=IGNORED, reduction="sum")
+            for scores, end in ends
+        ]
+        return losses[0] + losses[1]
+
+    def best(
+        self, allowed: Bool[Tensor, "B T"], longest: int
+    ) -> tuple[Int[Tensor, "B 2"], Float[Tensor, "B"]]:
+        """The span whose ends score best together, and that score; none is longer than `longest`.
+
+        Both ends are `allowed`, and the last does not come before the first. Where there is no such
+        span the score is minus infinity.
+        """
+        positions = self.first.shape[1]
+        pairs = self.first[:, :, None] + self.last[:, None, :]  # [B,T,T]
+        shape = torch.ones(positions, positions, dtype=torch.bool, device=pairs.device)
+        near = shape.triu() & ~shape.triu(longest)
+        fits = allowed[:, :, None] & allowed[:, None, :] & near  # [B,T,T]
+        scores, place = pairs.where(fits, float("-inf")).flatten(1).max(1)
+        return torch.stack((place // positions, place % positions), dim=1), scores
+
+
+class BERTReader(nn.Module):
+    """An encoder and a layer with two scores."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        encoder: Encoding | None = None
+        """The settings of the encoder; those of the source, if there is one."""
+        source: str | None = None
+        """The run folder of a BERT to begin with."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """Before the scores."""
+        encoder_dropout: float | None = Field(None, ge=0, lt=1)
+        """In the encoder, on states and on attention; that of its settings if not given."""
+        recompute: bool = False
+        """Hold less while training, at a third more time."""
+
+    def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = encoder_from(config.encoder, vocabulary, source, config.encoder_dropout)
+        self.encoder.recompute = config.recompute
+        self.drop = Dropout(config.dropout)
+        self.output = nn.Linear(self.encoder.config.width, 2)
+        begin_small(self.output)
+        if source is not None:
+            begin_heads(self, source)
+
+    def forward(self, batch: Batch) -> Spans:
+        """How well each token fits as the first and as the last of an answer."""
+        first, last = self.output(self.drop(self.encoder(batch))).unbind(2)  # [B,T]
+        return Spans(first, last)
+
+    def stages(self) -> list[list[nn.Parameter]]:
+        """The table of tokens, each layer, the layer on top."""
+        return staged(self, self.encoder)

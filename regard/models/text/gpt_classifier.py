@@ -1,0 +1,129 @@
+"""What a text or a pair is, said from its last token's state (Radford et al. 2018, section 3.2).
+
+GPT reads the text between marks, `start a delimiter b extract`, and one layer over the state of the
+last of them scores the classes; while it learns them it may go on learning to guess the next token,
+which counts λ (equation 5). GPT-2's classifiers take the state of the last token, whatever it is,
+and have no bias: the same with nothing around the text.
+
+>>> config = GPTClassifier.Config(body=GPT.Config(width=8, heads=2, layers=1))
+>>> model = GPTClassifier(config, vocabulary=10, classes=3)
+>>> model({"tokens": torch.tensor([[2, 4, 3]]), "lengths": torch.tensor([3])}).shape
+torch.Size([1, 3])
+"""
+
+from copy import deepcopy
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.errors import UserError
+from regard.core.protocols import Batch
+from regard.kernels.dropout import Dropout
+from regard.layers.initialise import begin_as
+from regard.models.language.gpt import GPT
+from regard.outputs.next_token import IGNORED
+
+
+class GPTClassifier(nn.Module):
+    """A GPT and one layer over its last state."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        body: GPT.Config | None = None
+        """The settings of the GPT; those of the source, if there is one."""
+        source: str | None = None
+        """The run folder of a GPT to begin with, or of such a classifier."""
+        fresh: bool = False
+        """Take its settings and its tokens, and draw all weights anew: what they are worth."""
+        bias: bool = False
+        """A bias for each class."""
+        dropout: float = Field(0.1, ge=0, lt=1)
+        """Before the classes."""
+        guessing: float = Field(0.0, ge=0)
+        """λ: what guessing the next token counts beside the class, while training."""
+        recompute: bool = False
+        """Hold less while training, at a third more time."""
+
+    def __init__(
+        self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.body = _body_from(config.body, vocabulary, source)
+        if config.fresh:
+            self.body = GPT(self.body.config, vocabulary)
+        self.body.recompute = config.recompute
+        self.drop = Dropout(config.dropout)
+        self.output = nn.Linear(self.body.config.width, classes, bias=config.bias)
+        nn.init.normal_(self.output.weight, std=0.02)
+        if config.bias:
+            nn.init.zeros_(self.output.bias)
+        taken = source if isinstance(source, GPTClassifier) and not config.fresh else None
+        if taken is not None and taken.output.weight.shape[0] == classes:
+            begin_as(self.output, taken.output)
+
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.body.context_limit
+
+    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+        """How well each class fits each text."""
+        return self._scored(self.body.states(batch["tokens"], batch["lengths"]), batch)
+
+    def learning(self, batch: Batch) -> tuple[Float[Tensor, "B C"], Float[Tensor, ""]]:
+        """The same, and what is to be learnt besides: λ times the mean -log p of a text's tokens.
+
+        Summed over the texts, as a loss is.
+        """
+        tokens, lengths = batch["tokens"], batch["lengths"]
+        states = self.body.states(tokens, lengths)
+        logits = self._scored(states, batch)
+        if self.config.guessing == 0 or tokens.shape[1] < 2:
+            return logits, logits.new_zeros(())
+        real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]  # [B,T]
+        targets = torch.where(real, tokens[:, 1:], IGNORED)
+        told = self.body.predicted(states[:, :-1]).log_probability(targets)  # [B,T]
+        each = -told.sum(1) / real.sum(1).clamp_min(1)
+        return logits, self.config.guessing * each.sum()
+
+    def _scored(self, states: Tensor, batch: Batch) -> Tensor:
+        rows = torch.arange(len(states), device=states.device)
+        last = states[rows, (batch["lengths"] - 1).clamp_min(0)]  # [B,D]
+        scored: Tensor = self.output(self.drop(last))
+        return scored
+
+    def stages(self) -> list[list[nn.Parameter]]:
+        """The table of tokens and the positions, each layer, what is on top."""
+        below = self.body.stages()[: len(self.body.layers) + 1]
+        held = {id(each) for stage in below for each in stage}
+        return [*below, [each for each in self.parameters() if id(each) not in held]]
+
+
+def _body_from(given: GPT.Config | None, vocabulary: int, source: nn.Module | None) -> GPT:
+    """A new GPT, or a trained one; a larger vocabulary gets new vectors behind the known ones.
+
+    Those are the marks that stand around texts, which no text of the source had.
+    """
+    if source is None:
+        return GPT(given or GPT.Config(), vocabulary)
+    source = source.body if isinstance(source, GPTClassifier) else source
+    if not isinstance(source, GPT):
+        raise UserError(f"model.source is a {type(source).__name__}; a gpt was expected")
+    if given is not None and given != source.config:
+        raise UserError("model.body is that of model.source; leave it out")
+    known = source.embed.table.num_embeddings
+    if vocabulary < known:
+        raise UserError(f"the source knows {known} tokens, these data have {vocabulary}")
+    if vocabulary == known:
+        return deepcopy(source)
+    body = GPT(source.config, vocabulary)
+    theirs = source.state_dict()
+    with torch.no_grad():
+        for name, each in body.state_dict().items():
+            each[: len(theirs[name])].copy_(theirs[name])
+    return body

@@ -1,0 +1,167 @@
+"""The translator that learnt to align (Bahdanau et al. 2015).
+
+A bidirectional RNN leaves an annotation h_j at each source word; at each step the decoder looks at
+them with its last state and goes on with what it saw (section 3 and appendix A):
+
+    e_tj = vᵀ tanh(W s_t-1 + U h_j),  α_t = softmax(e_t),  c_t = Σ_j α_tj h_j
+    s_0 = tanh(W_s h←_1),  s_t = GRU(s_t-1, [E y_t-1; c_t])
+    m_t = max of pairs of (U_o s_t + V_o E y_t-1 + C_o c_t),  p(y_t) = softmax(W_o m_t)
+
+The score is any of SCORES, the weighing any of WEIGHS. Per step only the score, the read and two
+products with the state and with the context are computed: keys are projected once per source, the
+words' share of the gates once per target, and readout and output layer run over all steps after the
+last.
+
+Departures: the readout sees s_t, as equation 4 has it, where the appendix writes s_t-1; it is as
+wide as the embedding, so that the two may be tied; the reset gate acts on U s (layers/decoder.py);
+the cell may be an LSTM, whose first cell state is zero.
+
+>>> import torch
+>>> model = Bahdanau(Bahdanau.Config(width=4, hidden=8), vocabulary=10, source_vocabulary=12)
+>>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
+>>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> prediction.logits().shape
+torch.Size([1, 2, 10])
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.attention import START, Attend, Past, score_named, weigh_named
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.layers.decoder import Hidden, RecurrentDecoder
+from regard.layers.lexicon import Lexicon
+from regard.layers.recurrent import RecurrentEncoder
+from regard.layers.source_encoder import Reader
+from regard.layers.source_memory import Source
+from regard.outputs.next_token import Vocabulary
+
+
+@dataclass(frozen=True)
+class BahdanauState:
+    """What is looked at, the decoder's own state, and where it looked."""
+
+    source: Source
+    hidden: Hidden
+    past: Past = START
+
+    def select(self, rows: Int[Tensor, "N"]) -> "BahdanauState":
+        """The state of the chosen batch rows, in that order."""
+        return BahdanauState(
+            self.source.select(rows), self.hidden.select(rows), self.past.select(rows)
+        )
+
+
+class Bahdanau(nn.Module):
+    """A recurrent translator that looks back at the source before each word."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        cell: Literal["gru", "lstm"] = "gru"
+        """The recurrent cell."""
+        width: PositiveInt = 620
+        """Of the embeddings and of the readout."""
+        hidden: PositiveInt = 1000
+        """Of the decoder, and of each direction of the encoder."""
+        score: str = "additive"
+        """How well an annotation matches the decoder's state; any of SCORES."""
+        weigh: str = "softmax"
+        """How scores become weights; any of WEIGHS."""
+        readout: Literal["maxout", "tanh"] = "maxout"
+        """What the last layer before the output does."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """On embeddings and on the readout."""
+        tied: bool = False
+        """Use the target embedding as output layer."""
+        spread: float = Field(0.1, gt=0)
+        """Embeddings and output layer start uniform between minus this and this."""
+
+    def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        width, hidden, spread = config.width, config.hidden, config.spread
+        self.reader = Reader(
+            source_vocabulary,
+            width,
+            RecurrentEncoder(config.cell, width, hidden),
+            dropout=config.dropout,
+            spread=spread,
+        )
+        self.words = Lexicon(
+            vocabulary, width, tied=config.tied, dropout=config.dropout, spread=spread
+        )
+        self.attend = Attend(
+            score_named(config.score, hidden, 2 * hidden),
+            weigh_named(config.weigh, hidden),
+            kind="alignment",
+        )
+        self.begin = nn.Linear(hidden, hidden)
+        self.decoder = RecurrentDecoder(config.cell, width, hidden, fed=2 * hidden)
+        pieces = 2 if config.readout == "maxout" else 1
+        self.join = nn.Linear(hidden + width + 2 * hidden, pieces * width)
+
+    @property
+    def feature_source(self) -> nn.Module:
+        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
+        return self.reader
+
+    def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+        """What follows each token of the target."""
+        words = self.words(batch["tokens"])  # [B,T,D]
+        state, states, contexts = self.start(batch), [], []
+        for entered in self.decoder.enter(words):
+            context, state = self.go_on(entered, state)
+            states.append(state.hidden.top)
+            contexts.append(context)
+        readout = self.readout(torch.stack(states, dim=1), words, torch.stack(contexts, dim=1))
+        return self.words.predict(readout), None
+
+    def start(self, source: Batch) -> BahdanauState:
+        """The annotations, and s_0 from the backward state of the first word."""
+        lengths = source["source_lengths"]
+        encoded = self.reader(source["source"], lengths)
+        annotations = encoded.states[:, None]  # [B,1,S,W]
+        memory = self.attend.remember(annotations, annotations)
+        first = self.begin(encoded.final[-1, :, self.config.hidden :]).tanh()  # [B,D]
+        cell = (torch.zeros_like(first),) if self.config.cell == "lstm" else ()
+        return BahdanauState(
+            Source.of(memory, lengths, attends=[self.attend]), Hidden((first,), cell)
+        )
+
+    def go_on(
+        self, entered: Float[Tensor, "B C"], state: BahdanauState
+    ) -> tuple[Float[Tensor, "B W"], BahdanauState]:
+        """Look with s_t-1, then take one step with what was seen: c_t and the next state."""
+        query = state.hidden.top[:, None, None]  # [B,1,1,D]
+        read, past = state.source.step(self.attend, query, past=state.past)
+        context = read[:, 0, 0]  # [B,W]
+        hidden = self.decoder.step(entered, context, state.hidden)
+        return context, BahdanauState(state.source, hidden, past)
+
+    def readout(
+        self,
+        states: Float[Tensor, "B T D"],
+        words: Float[Tensor, "B T C"],
+        contexts: Float[Tensor, "B T W"],
+    ) -> Float[Tensor, "B T C"]:
+        """The last layer before the output."""
+        joined: Tensor = self.join(torch.cat((states, words, contexts), dim=2))
+        if self.config.readout == "tanh":
+            return joined.tanh()
+        return torch.maximum(*joined.chunk(2, dim=2))
+
+    def step(
+        self, tokens: Int[Tensor, "B"], state: BahdanauState
+    ) -> tuple[Float[Tensor, "B V"], BahdanauState]:
+        """Logits of what follows these tokens."""
+        words = self.words(tokens[:, None])  # [B,1,D]
+        context, state = self.go_on(self.decoder.enter(words)[0], state)
+        readout = self.readout(state.hidden.top[:, None], words, context[:, None])
+        return self.words.predict(readout).logits().squeeze(1), state

@@ -1,0 +1,95 @@
+"""Sequence to sequence without attention (Sutskever et al. 2014; Cho et al. 2014).
+
+An encoder reads the source; the state in which it ends is the state in which the decoder begins
+(Sutskever et al., section 2):
+
+    s_0 = encoder(x_1 ... x_S),  s_t = decoder(y_t-1, s_t-1),  p(y_t) = softmax(V s_t + b)
+
+All that the decoder ever knows of the source is this one state, layer by layer: what attention was
+invented to mend. `reverse` lets the encoder read the source from its end, so that the first words
+of both sides stand close together, which Sutskever et al. found to matter much (section 3.3).
+
+Departure: Cho's decoder sees the final state again at every step; here it is the first state only.
+
+>>> import torch
+>>> config = EncoderDecoder.Config(width=8, layers=2)
+>>> model = EncoderDecoder(config, vocabulary=10, source_vocabulary=12)
+>>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
+>>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> prediction.logits().shape
+torch.Size([1, 2, 10])
+"""
+
+from typing import Literal
+
+from jaxtyping import Float, Int
+from pydantic import Field, PositiveInt
+from torch import Tensor, nn
+
+from regard.core.config import Config
+from regard.core.protocols import Batch
+from regard.layers.decoder import Hidden, RecurrentDecoder
+from regard.layers.lexicon import Lexicon
+from regard.layers.recurrent import RecurrentEncoder
+from regard.layers.source_encoder import Reader
+from regard.outputs.next_token import Vocabulary
+
+
+class EncoderDecoder(nn.Module):
+    """Two recurrent stacks, joined by a state."""
+
+    class Config(Config):
+        """What a recipe may choose."""
+
+        cell: Literal["gru", "lstm"] = "lstm"
+        """The recurrent cell."""
+        width: PositiveInt = 1000
+        """Of the embeddings and of every layer."""
+        layers: PositiveInt = 4
+        """Of the encoder, and of the decoder."""
+        reverse: bool = True
+        """Read the source from its end."""
+        dropout: float = Field(0.0, ge=0, lt=1)
+        """On embeddings, between layers and before the output; never on the recurrence."""
+        tied: bool = False
+        """Use the target embedding as output layer."""
+        spread: float = Field(0.1, gt=0)
+        """Embeddings and output layer start uniform between minus this and this."""
+
+    def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
+        super().__init__()
+        self.config = config
+        width, layers, dropout = config.width, config.layers, config.dropout
+        self.reader = Reader(
+            source_vocabulary,
+            width,
+            RecurrentEncoder(
+                config.cell, width, width, layers=layers, bidirectional=False, dropout=dropout
+            ),
+            dropout=dropout,
+            spread=config.spread,
+            reverse=config.reverse,
+        )
+        self.words = Lexicon(
+            vocabulary, width, tied=config.tied, dropout=dropout, spread=config.spread
+        )
+        self.decoder = RecurrentDecoder(config.cell, width, width, layers=layers, dropout=dropout)
+
+    @property
+    def feature_source(self) -> nn.Module:
+        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
+        return self.reader
+
+    def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+        """What follows each token of the target: the decoder in one fused call."""
+        states, _ = self.decoder(self.words(batch["tokens"]), self.start(batch))
+        return self.words.predict(states), None
+
+    def start(self, source: Batch) -> Hidden:
+        """The state in which the encoder ends."""
+        return Hidden.of(self.reader(source["source"], source["source_lengths"]))
+
+    def step(self, tokens: Int[Tensor, "B"], state: Hidden) -> tuple[Float[Tensor, "B V"], Hidden]:
+        """Logits of what follows these tokens."""
+        states, state = self.decoder(self.words(tokens[:, None]), state)
+        return self.words.predict(states).logits().squeeze(1), state

@@ -1,0 +1,1 @@
+"""What models return: typed values that know their loss against a batch."""

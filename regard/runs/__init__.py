@@ -1,0 +1,1 @@
+"""Recipes, run folders, and what a run takes from other runs and checkpoints."""

@@ -1,0 +1,287 @@
+"""Checkpoints of other projects as runs, and runs as their checkpoints.
+
+A folder of transformers becomes an ordinary run: whatever can be done with a run, predicting,
+looking, auditing, serving, training on from it, can be done with that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard import hub
+from regard.core.device import pick_device
+from regard.core.errors import UserError, choose
+from regard.data.text.pipeline import MASK
+from regard.data.text.tokeniser import Tokeniser
+from regard.hub import tokenisers
+from regard.hub.download import located
+from regard.hub.family import Ours
+from regard.hub.spm_pair import Pair, read_pair, write_pair
+from regard.hub.store import SHARD_BYTES
+from regard.layers.text_encoder import real_of
+from regard.models.text.bert import BERT
+from regard.runs.recipe import Recipe, checked, set_value, written
+from regard.runs.run import Run, write, write_text
+from regard.tasks import TASKS
+from regard.tasks.classify import Classification
+from regard.tasks.masked_lm import MaskedLM
+from regard.tasks.tag import Tagging
+from regard.tasks.task import OpenTask
+from regard.tasks.tokenised import LABELS, write_labels
+from regard.tasks.translate import Translation
+from regard.train import durable
+from regard.train.weights import weights
+
+
+def from_pretrained(
+    name: str | Path,
+    *,
+    architecture: str | None = None,
+    changes: Sequence[str] = (),
+    download: bool = False,
+    device: str = "auto",
+) -> Run:
+    """A checkpoint folder as a run that is open; nothing is written.
+
+    `architecture` reads it as another than its config says: a BertForPreTraining as a BertModel,
+    say. `changes` are those of `--set`, such as `data.text=["premise", "hypothesis"]` for pairs.
+    `download` allows a name of the Hugging Face hub in place of a folder.
+    """
+    folder = located(name, download=download)
+    loaded = hub.from_pretrained(folder, architecture)
+    recipe = _recipe_of(loaded, folder.resolve().name, changes)
+    sides = _sides_of(folder, loaded)
+    with TemporaryDirectory() as held:
+        for file, tokeniser in sides.items():
+            tokeniser.save(Path(held) / file)
+        if loaded.plan.labels:
+            write_labels(Path(held) / LABELS, loaded.plan.labels)
+        task = TASKS[recipe.task].open(recipe.data, folder, Path(held))
+    for size, count in task.sizes.items():
+        if count != loaded.plan.sizes[size]:
+            raise UserError(
+                f"{folder}: the tokeniser has {size}={count}, and the model "
+                f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
+            )
+    told = (*loaded.told, *_told_of(folder, loaded, sides))
+    return Run(folder, recipe, task, loaded.model.to(pick_device(device)), told)
+
+
+def import_run(run: Run, folder: Path, data: Path) -> Run:
+    """Leave a checkpoint that was opened as a run in a folder of its own."""
+    about = "imported from a checkpoint of transformers. Nothing was measured here."
+    return leave(run, folder, data, about)
+
+
+def leave(run: Run, folder: Path, data: Path, about: str) -> Run:
+    """Leave an open run in a folder of its own; its card says what it is about."""
+    if (folder / "recipe.toml").exists():
+        raise UserError(f"{folder}: there is a run already; choose another folder with -o")
+    folder.mkdir(parents=True, exist_ok=True)
+    # The recipe, which makes a folder a run, comes last.
+    durable.replace(folder / "model.safetensors", durable.tensor_pieces(weights(run.model)))
+    write_text(folder / "README.md", _card(run, about))
+    write(folder, run.recipe, run.task, data, None)
+    return Run(folder, run.recipe, run.task, run.model, run.began)
+
+
+def save_pretrained(
+    run: Run,
+    folder: Path,
+    *,
+    family: str | None = None,
+    dtype: str = "float32",
+    shard_bytes: int = SHARD_BYTES,
+) -> list[Path]:
+    """Write a run as a folder that transformers loads: weights, config and tokeniser."""
+    if isinstance(run.task, Classification) and run.task.data.both_ways:
+        raise UserError(
+            f"{run.folder}: reads pairs in both orders and adds up what it says of them "
+            "(data.both_ways), which no model of transformers does; train with "
+            "data.both_ways=false to write it"
+        )
+    specials = specials_of(run.task)
+    ours = Ours(
+        kind=run.recipe.kind,
+        model=run.model,
+        sizes=run.task.sizes,
+        labels=_labels_of(run.task),
+        specials=specials,
+        data=written(run.recipe.data),
+    )
+    chosen, config, _ = hub.written_as(ours, family)
+    files = hub.save_pretrained(
+        ours, folder, family=chosen.name, dtype=dtype, shard_bytes=shard_bytes
+    )
+    longest = config.get("max_position_embeddings", config.get("n_positions", 512))
+    _write_tokenisers(run.task, folder, chosen.name, int(str(longest)))
+    return files
+
+
+def sentence_vectors(run: Run, texts: Sequence[str]) -> Float[Tensor, "B D"]:
+    """One vector of unit length for each text: the mean over its tokens (Reimers, Gurevych 2019).
+
+    Texts are near in meaning if the product of their vectors is near one, for encoders that were
+    trained to that end.
+    """
+    if not isinstance(run.model, BERT) or not isinstance(run.task, MaskedLM):
+        raise UserError(f"{run.folder}: vectors of sentences are those of a bert")
+    device = next(run.model.parameters()).device
+    batch = {
+        name: each.to(device) for name, each in run.task.batch_of([(t,) for t in texts]).items()
+    }
+    with torch.no_grad():
+        states = run.model.encoder(batch)  # [B,T,D]
+    real = real_of(batch)
+    assert real is not None
+    total = (states * real[..., None]).sum(1)
+    return nn.functional.normalize(total / real.sum(1, keepdim=True), dim=1)
+
+
+def usage_of(run: Run) -> str:
+    """What to do with a run: a command that its model can answer."""
+    model, usage = run.model, run.task.usage
+    if isinstance(model, BERT) and not model.config.words:
+        follows = "printf 'Ann came.\\tShe sat down.\\n' | regard predict {run}"
+        alone = "regard look {run} 'What a film.' -o seen.html"
+        usage = follows if model.config.next_sentence else alone
+    return usage.format(run=run.folder)
+
+
+def _recipe_of(loaded: hub.Loaded, name: str, changes: Sequence[str]) -> Recipe:
+    """A recipe that stands for a checkpoint, with what fine-tuning it would begin with."""
+    plan = loaded.plan
+    tables: dict[str, object] = {
+        "task": plan.task,
+        "about": {
+            "title": f"{name}, a {loaded.family} from elsewhere",
+            "paper": "whoever trained it: see the folder it came from",
+            "minutes": 1.0,
+        },
+        "data": {**choose("task of a checkpoint", plan.task, _DATA)(loaded), **plan.data},
+        "model": {"kind": plan.kind, **written(plan.model)},
+        "train": {"epochs": 3, "optimiser": {"name": "adamw", "lr": 3e-5}, "clip": 1.0},
+    }
+    for change in changes:
+        set_value(tables, change)
+    return checked(tables)
+
+
+def _context_of(loaded: hub.Loaded) -> int:
+    """The most tokens that a model can read."""
+    limit: object = getattr(loaded.model, "context_limit", None)
+    encoder = dict(loaded.model.named_children()).get("encoder")
+    found = (
+        limit if limit is not None else getattr(getattr(encoder, "config", None), "context", 512)
+    )
+    return int(str(found))
+
+
+_DATA: dict[str, Callable[[hub.Loaded], dict[str, object]]] = {
+    "masked_lm": lambda loaded: {
+        "train": ["train.txt"],
+        "tokeniser": "source",
+        "window": _context_of(loaded),
+    },
+    "classify": lambda loaded: {
+        "train": "train.tsv",
+        "text": ["text"],
+        "label": "label",
+        "tokeniser": "source",
+        "max_length": _context_of(loaded),
+    },
+    "tag": lambda loaded: {"train": "train.txt", "tokeniser": "source", "letters": False},
+    "answer": lambda loaded: {
+        "train": "train.json",
+        "tokeniser": "source",
+        "window": (window := min(384, _context_of(loaded))),
+        "stride": max(1, window // 3),
+        "longest_question": max(1, window // 6),
+    },
+    "language_model": lambda loaded: {
+        "train": "train.txt",
+        "tokeniser": "bpe",
+        "window": _context_of(loaded),
+    },
+    "translate": lambda loaded: {
+        "train": ["train.source", "train.target"],
+        "validation": ["validation.source", "validation.target"],
+        "tokeniser": "bpe",
+    },
+}
+"""The data table of a task whose data are not here: files that training on would want."""
+
+
+def _sides_of(folder: Path, loaded: hub.Loaded) -> dict[str, Tokeniser]:
+    """The tokenisers of a checkpoint by the files that a run keeps them in."""
+    sizes = loaded.plan.sizes
+    if loaded.plan.task == "translate":
+        pair = read_pair(folder, sizes["source_vocabulary"], sizes["vocabulary"])
+        return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}
+    return {"tokenizer.json": tokenisers.read(folder, loaded.family, sizes["vocabulary"])}
+
+
+def _told_of(folder: Path, loaded: hub.Loaded, sides: Mapping[str, Tokeniser]) -> Sequence[str]:
+    """What there is to say of tokenisers; a masked language model without a mask is refused."""
+    guesses = isinstance(loaded.model, BERT) and loaded.model.config.words
+    if guesses and any(each.spelling(MASK) is None for each in sides.values()):
+        raise UserError(
+            f"{folder}: the tokeniser has no mask token, and the model guesses hidden words; name "
+            "one as mask_token in tokenizer_config.json, or take the encoder alone with "
+            "--architecture"
+        )
+    bare = {(tokenisers.untokened(each), each.vocabulary) for each in sides.values()}
+    return [
+        f"{count:,} of {rows:,} rows of the embedding have no token"
+        for count, rows in sorted(bare)
+        if count
+    ]
+
+
+def _write_tokenisers(task: OpenTask, folder: Path, family: str, longest: int) -> None:
+    """Leave the tokenisers of a task as a family has them."""
+    reads = task.reads
+    if reads is None:
+        raise UserError("this task has no tokeniser that could be written")
+    if isinstance(task, Translation):
+        write_pair(Pair(task.numbering.source, task.numbering.target), folder, longest)
+    else:
+        marked = isinstance(task, Classification) and task.data.frame == "gpt"
+        reads = tokenisers.between_marks(reads) if marked else reads
+        tokenisers.write(reads, folder, family, longest)
+
+
+def specials_of(task: OpenTask) -> Mapping[str, int]:
+    """The numbers of special tokens, those that a task's tokeniser has."""
+    found: dict[str, int] = {}
+    for role in ("pad", "unk", "bos", "eos"):
+        try:
+            number = getattr(task.reads, role)
+        except UserError:
+            continue
+        found[role] = int(number)
+    return found
+
+
+def _labels_of(task: OpenTask) -> tuple[str, ...]:
+    """The classes of a task, if it has any."""
+    return task.labels if isinstance(task, Classification | Tagging) else ()
+
+
+def _card(run: Run, about: str) -> str:
+    """The card of a run that was not trained here as it is."""
+    parameters = sum(each.numel() for each in run.model.parameters())
+    return "\n".join(
+        [
+            f"# {run.recipe.about.title}",
+            "",
+            f"A `{run.recipe.kind}` of {parameters:,} parameters, {about}",
+            "",
+            *(f"- {note}" for note in run.began),
+            "",
+        ]
+    )

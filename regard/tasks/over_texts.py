@@ -1,0 +1,76 @@
+"""A model over numbered texts, in batches of about one length, and word vectors to begin with."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.core.errors import UserError
+from regard.core.mode import evaluating
+from regard.core.protocols import Batch
+from regard.data import BucketBatches, Tokeniser, train
+from regard.data.text.encoding import NumberedTexts
+from regard.data.text.vectors import read_vectors
+from regard.tasks.task import found
+
+
+@runtime_checkable
+class TakesVectors(Protocol):
+    """A layer whose table of words can begin with vectors from elsewhere."""
+
+    def begin_with(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
+        """Take those that are known; others stay as drawn."""
+        ...
+
+
+def learnt(
+    kind: str, texts: Iterable[str], vocabulary: int | None, min_frequency: int
+) -> Tokeniser:
+    """A tokeniser learnt from texts, unless it is to be that of a run to begin with."""
+    if kind == "source":
+        raise UserError('tokeniser = "source" is that of a run to begin with: set model.source')
+    return train(kind, texts, vocabulary, min_frequency)
+
+
+def batches_over(
+    model: nn.Module, texts: NumberedTexts, rows: int
+) -> Iterator[tuple[Int[Tensor, "B"], Batch]]:
+    """Every text once, as a batch where the model is, with the numbers of its texts.
+
+    The model is in evaluation mode meanwhile and nothing is kept for a backward pass.
+    """
+    if not len(texts):
+        return
+    device = next(model.parameters()).device
+    batches = BucketBatches(texts.lengths, texts.gather, seed=0, batch=rows)
+    with evaluating(model), torch.no_grad():
+        for index in range(len(batches)):
+            batch = batches.batch(0, index)
+            yield (
+                batches.numbers(0, index),
+                {name: each.to(device) for name, each in batch.items()},
+            )
+
+
+def begin_with_vectors(
+    model: nn.Module, tokeniser: Tokeniser, folder: Path, path: str, origin: str
+) -> list[str]:
+    """Give the model's words the vectors of a file; how many of them were found in it.
+
+    A word that is not there may be there in lower case.
+    """
+    tables = [each for each in model.modules() if isinstance(each, TakesVectors)]
+    if not tables:
+        raise UserError(f"a {type(model).__name__} has no table that takes word vectors")
+    words = [tokeniser.decode([number]) for number in range(tokeniser.vocabulary)]
+    wanted = {form for word in words for form in (word, word.lower()) if word}
+    kept = read_vectors(found(folder, path, origin), wanted)
+    places = [kept.places.get(word, kept.places.get(word.lower(), -1)) for word in words]
+    rows = torch.tensor(places)
+    known = rows >= 0
+    for table in tables:
+        table.begin_with(kept.table[rows.clamp_min(0)], known)
+    return [f"vectors: {path} has {int(known.sum()):,} of {tokeniser.vocabulary:,} words"]
