@@ -71,7 +71,7 @@ def imported(tree: ast.AST) -> set[str]:
 def wrong_arrows(layer: str, names: set[str]) -> set[str]:
     """The imports of ours that this layer may not make."""
     allowed = {f"regard.{each}" for each in ARROWS[layer] | {layer}}
-    ours = {name for name in names if name.split(".")[0] == "regard"}
+    ours = {name for name in names if name.startswith("regard.")}
     return {
         name
         for name in ours
