@@ -16,7 +16,7 @@ from tests.laws import translators
 from tests.laws.elsewhere import Device, Elsewhere, moved, sent
 
 PACKAGE = Path(__file__).parents[2] / "regard"
-FOLDERS = ("attention", "layers", "models", "decode")
+FOLDERS = ("attention", "kernels", "layers", "outputs", "models", "decode")
 FACTORIES = {
     "arange", "as_tensor", "asarray", "empty", "eye", "frombuffer", "from_numpy", "full",
     "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm", "range",
