@@ -10,23 +10,26 @@ Pair(first='Who came?', second='Ann came.')
 'a cat'
 >>> check_kind(Sound(torch.zeros(1, 8), 8000), (Text,), "translate")
 Traceback (most recent call last):
-regard.core.errors.UserError: translate takes a text, and was given a sound
+regard.core.errors.UserError: task translate takes a text, and was given a sound
 """
 
 import base64
 import io
 import json
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from types import ModuleType
+from typing import ClassVar, Self, TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
-from regard.core.errors import UserError
+from regard.core.errors import UserError, choose
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class InputLimits:
     """Of a video."""
     points: int = 100_000
     """Of pen strokes; also notes of a piece."""
+    parts: int = 16
+    """Of an input that consists of several."""
     file_bytes: int = 50_000_000
 
 
@@ -65,7 +70,7 @@ class Input(ABC):
 
     @classmethod
     @abstractmethod
-    def from_bytes(cls: type[Kind], data: bytes, where: str, limits: InputLimits = LIMITS) -> Kind:
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
         """From the content of a file; `where` is what errors call it."""
 
 
@@ -81,8 +86,30 @@ def _decoded(data: bytes, where: str) -> str:
         raise UserError(f"{where}: byte {error.start + 1} is not UTF-8; save it as UTF-8") from None
 
 
+def _json(text: str, where: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not JSON: {error}") from None
+    return value
+
+
+class Written(Input):
+    """An input that is written as text, so that a line can hold it."""
+
+    @classmethod
+    @abstractmethod
+    def from_text(cls, text: str, where: str) -> Self:
+        """From a line or the text of a file; `where` is what errors call it."""
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+        """UTF-8."""
+        return cls.from_text(_decoded(data, where), where)
+
+
 @dataclass(frozen=True)
-class Text(Input):
+class Text(Written):
     """One text."""
 
     text: str
@@ -98,13 +125,20 @@ class Text(Input):
         _within(self.name, len(self.text), limits.characters, "characters")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Text":
-        """UTF-8."""
-        return cls(_decoded(data, where))
+    def from_text(cls, text: str, where: str) -> Self:
+        """The text as it is."""
+        return cls(text)
 
 
 @dataclass(frozen=True)
-class Pair(Input):
+class Document(Text):
+    """A text of several lines or sentences, such as a whole file."""
+
+    name = "a document"
+
+
+@dataclass(frozen=True)
+class Pair(Written):
     """Two texts: a premise and a hypothesis, a question and its passage."""
 
     first: str
@@ -121,12 +155,16 @@ class Pair(Input):
         _within(self.name, len(self.first) + len(self.second), limits.characters, "characters")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Pair":
-        """UTF-8 with one tab between the two."""
-        parts = _decoded(data, where).split("\t", 1)
+    def from_text(cls, text: str, where: str) -> Self:
+        """Split at the first tab."""
+        parts = text.split("\t", 1)
         if len(parts) != 2:
             raise UserError(f"{where}: expected {cls.name}")
         return cls(*parts)
+
+
+_BROKEN_IMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error)
+"""What Pillow raises for files that are no image, or only half of one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,28 +185,25 @@ class Image(Input):
         _within(self.name, self.pixels[0].numel(), limits.pixels, "pixels")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Image":
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
         """PNG, JPEG, WebP or GIF, turned as its EXIF says; transparency becomes white."""
-        from PIL import Image as Pillow
-        from PIL import ImageOps, UnidentifiedImageError
-
+        pillow, operations = _package("PIL.Image", "vision"), _package("PIL.ImageOps", "vision")
         try:
-            with Pillow.open(io.BytesIO(data)) as file:
+            with pillow.open(io.BytesIO(data)) as file:
                 _within(cls.name, file.width * file.height, limits.pixels, "pixels")
-                turned = ImageOps.exif_transpose(file).convert("RGBA")
-        except (UnidentifiedImageError, OSError, Pillow.DecompressionBombError) as error:
+                turned = operations.exif_transpose(file).convert("RGBA")
+        except (*_BROKEN_IMAGE, pillow.DecompressionBombError, RuntimeWarning) as error:
             raise UserError(f"{where}: not an image that can be read: {error}") from None
-        paper = Pillow.new("RGBA", turned.size, "white")
+        paper = pillow.new("RGBA", turned.size, "white")
         paper.alpha_composite(turned)
-        held = torch.frombuffer(bytearray(paper.convert("RGB").tobytes()), dtype=torch.uint8)
-        return cls(held.view(turned.height, turned.width, 3).permute(2, 0, 1).contiguous())
+        values = torch.frombuffer(bytearray(paper.convert("RGB").tobytes()), dtype=torch.uint8)
+        return cls(values.view(turned.height, turned.width, 3).permute(2, 0, 1).contiguous())
 
     def data_address(self) -> str:
         """The image as a `data:` address of a PNG, for a page."""
-        from PIL import Image as Pillow
-
+        pillow = _package("PIL.Image", "vision")
         rows = self.pixels.expand(3, -1, -1).permute(1, 2, 0).contiguous()
-        picture = Pillow.frombytes("RGB", (rows.shape[1], rows.shape[0]), rows.numpy().tobytes())
+        picture = pillow.frombytes("RGB", (rows.shape[1], rows.shape[0]), rows.numpy().tobytes())
         file = io.BytesIO()
         picture.save(file, "PNG")
         return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
@@ -199,16 +234,16 @@ class Sound(Input):
         _within(self.name, self.seconds, limits.seconds, "seconds")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Sound":
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
         """WAV, FLAC or Ogg."""
         soundfile = _package("soundfile", "speech")
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
                 _within(cls.name, len(file) / file.samplerate, limits.seconds, "seconds")
-                held, rate = file.read(dtype="float32", always_2d=True), file.samplerate
+                samples, rate = file.read(dtype="float32", always_2d=True), file.samplerate
         except soundfile.LibsndfileError as error:
             raise UserError(f"{where}: not a sound that can be read: {error}") from None
-        return cls(torch.from_numpy(held.T.copy()), rate)
+        return cls(torch.from_numpy(samples.T.copy()), rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +267,7 @@ class Video(Input):
         _within(self.name, self.frames[0, 0].numel(), limits.pixels, "pixels a frame")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Video":
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
         """Any container and codec that PyAV reads."""
         av = _package("av", "vision")
         frames: list[Tensor] = []
@@ -279,7 +314,7 @@ class Music(Input):
         _within(self.name, len(self.notes), limits.points, "notes")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Music":
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
         """MIDI: the notes of all tracks, in the order in which they begin."""
         symusic = _package("symusic", "music")
         try:
@@ -313,7 +348,7 @@ class Strokes(Input):
         _within(self.name, len(self.points), limits.points, "points")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Strokes":
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
         """JSON: a list of [right, down, lifted]."""
         try:
             points = torch.tensor(json.loads(_decoded(data, where)), dtype=torch.float32)
@@ -326,16 +361,75 @@ class Strokes(Input):
         return strokes
 
 
+@dataclass(frozen=True)
+class Several(Input):
+    """Inputs that belong together, such as an image and a question about it."""
+
+    parts: tuple[Input, ...]
+    name = "several inputs"
+
+    @property
+    def title(self) -> str:
+        """The titles of all parts."""
+        return "; ".join(part.title for part in self.parts)
+
+    def check(self, limits: InputLimits = LIMITS) -> None:
+        """How many parts there are, and each of them."""
+        _within(self.name, len(self.parts), limits.parts, "parts")
+        for part in self.parts:
+            part.check(limits)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+        """JSON: a list of `{"kind": "image", "input": ...}`; files are in base 64."""
+        return cls.from_json(_json(_decoded(data, where), where), where, limits)
+
+    @classmethod
+    def from_json(
+        cls, value: object, where: str, limits: InputLimits = LIMITS, *, files: bool = False
+    ) -> Self:
+        """From such a list; with `files`, a part may have the path of a file instead: `"file"`."""
+        if not isinstance(value, list):
+            raise UserError(f'{where}: expected a list of {{"kind": ..., "input": ...}}')
+        _within(cls.name, len(value), limits.parts, "parts")
+        parts: list[Input] = []
+        for number, part in enumerate(value, start=1):
+            place = f"{where}, part {number}"
+            source = "file" if files and isinstance(part, dict) and "file" in part else "input"
+            if not isinstance(part, dict) or {"kind", source} - part.keys():
+                raise UserError(f'{place}: expected {{"kind": ..., "input": ...}}')
+            kind = choose("kind of input", str(part["kind"]), INPUTS)
+            if kind is Several:
+                raise UserError(f"{place}: several inputs cannot be a part of several inputs")
+            if source == "file":
+                parts.append(read_file(kind, str(part["file"]), limits))
+            else:
+                parts.append(read_json(kind, part["input"], place, limits))
+        return cls(tuple(parts))
+
+
 INPUTS: dict[str, type[Input]] = {
     "text": Text,
+    "document": Document,
     "pair": Pair,
     "image": Image,
     "sound": Sound,
     "video": Video,
     "music": Music,
     "strokes": Strokes,
+    "several": Several,
 }
-"""Every kind of input by the name that a request calls it."""
+"""Every kind of input by the name that a request gives it."""
+
+
+def kind_name(kind: type[Input]) -> str:
+    """The name of a kind in `INPUTS`; that of a subclass is its parent's.
+
+    >>> kind_name(Image)
+    'image'
+    """
+    names = {each: name for name, each in INPUTS.items()}
+    return next(names[each] for each in kind.__mro__ if each in names)
 
 
 def read_file(kind: type[Kind], path: Path | str, limits: InputLimits = LIMITS) -> Kind:
@@ -343,47 +437,60 @@ def read_file(kind: type[Kind], path: Path | str, limits: InputLimits = LIMITS) 
     place = Path(path)
     try:
         size = place.stat().st_size
-        _within(kind.name, size, limits.file_bytes, "bytes")
+        _within(f"{place}: {kind.name}", size, limits.file_bytes, "bytes")
         data = place.read_bytes()
     except OSError as error:
         raise UserError(f"{place}: cannot be read: {error.strerror or error}") from None
-    return kind.from_bytes(data, str(place), limits)
+    found = kind.from_bytes(data, str(place), limits)
+    found.check(limits)
+    return found
 
 
 def read_line(kind: type[Kind], line: str, where: str, limits: InputLimits = LIMITS) -> Kind:
-    """The input in a line of stdin: texts stand there themselves, of all else the path of a file."""
-    if issubclass(kind, Text | Pair):
-        found = kind.from_bytes(line.encode("utf-8", "surrogatepass"), where, limits)
-        found.check(limits)
-        return found
-    return read_file(kind, line.strip(), limits)
+    """The input in a line: a text or a pair itself, of any other kind the path of a file.
+
+    Several inputs are a JSON list, whose parts may name files.
+    """
+    if issubclass(kind, Several):
+        several = kind.from_json(_json(line, where), where, limits, files=True)
+        several.check(limits)
+        return several
+    if not issubclass(kind, Written):
+        return read_file(kind, line.strip(), limits)
+    found = kind.from_text(line, where)
+    found.check(limits)
+    return found
 
 
 def read_json(kind: type[Kind], value: object, where: str, limits: InputLimits = LIMITS) -> Kind:
-    """The input of a request: a text as a string, all else as a file in base 64."""
+    """The input of a request: a text as a string, several as a list, all else as base 64."""
+    if issubclass(kind, Several):
+        several = kind.from_json(value, where, limits)
+        several.check(limits)
+        return several
     if not isinstance(value, str):
         raise UserError(f"{where}: expected {kind.name} as a string, not a {type(value).__name__}")
-    if issubclass(kind, Text | Pair):
+    if issubclass(kind, Written):
         return read_line(kind, value, where, limits)
-    _within(kind.name, len(value) * 3 / 4, limits.file_bytes, "bytes")
+    _within(f"{where}: {kind.name}", len(value) * 3 / 4, limits.file_bytes, "bytes")
     try:
         data = base64.b64decode(value.rpartition(",")[2], validate=True)
     except ValueError:
         raise UserError(f"{where}: expected {kind.name} as a file in base 64") from None
-    return kind.from_bytes(data, where, limits)
+    found = kind.from_bytes(data, where, limits)
+    found.check(limits)
+    return found
 
 
 def check_kind(given: Input, kinds: Sequence[type[Input]], task: str) -> None:
     """Refuse an input of a kind that a task does not take."""
     if not isinstance(given, tuple(kinds)):
         allowed = " or ".join(each.name for each in kinds)
-        raise UserError(f"{task} takes {allowed}, and was given {given.name}")
+        raise UserError(f"task {task} takes {allowed}, and was given {given.name}")
 
 
-def _package(name: str, extra: str):  # type: ignore[no-untyped-def]
-    """A package that an extra of regard installs."""
-    from importlib import import_module
-
+def _package(name: str, extra: str) -> ModuleType:
+    """A module of a package that an extra of regard installs."""
     try:
         return import_module(name)
     except ImportError:
