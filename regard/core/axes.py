@@ -1,65 +1,84 @@
 """Axes: what the queries and keys of an attention stand for, with a label for each position.
 
-A site names its two axes (`regard.attention.tape.KINDS`), a task gives each name an axis for one
-input, and pictures, pages and the API draw weights over it: tokens in a row, patches on their
-image, frames along their sound, memory slots by time. An axis is a sequence of its labels.
+A site names its two axes (`regard.attention.tape.AXIS_NAMES`), a task gives each name an axis for
+one input, and pictures, pages and the API draw attention weights over it: tokens in a row, patches
+on their image, frames along their sound, memory slots by time. An axis is a sequence of its labels.
 
->>> axis = Patches(labels=("0,0", "0,1"), boxes=((0, 0, 8, 8), (8, 0, 8, 8)), width=16, height=8)
+>>> axis = Patches.grid(1, 2, width=16, height=8)
 >>> len(axis), axis[1], axis.kind
 (2, '0,1', 'patches')
 >>> axis_from_json(axis.to_json()) == axis
 True
 """
 
+import json
+import re
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Self
+from math import isfinite
+from typing import ClassVar, TypeVar, overload
+
+from pydantic import TypeAdapter, ValidationError
 
 from regard.core.errors import UserError, choose
 
 Box = tuple[float, float, float, float]
-"""Left, top, width and height, in pixels."""
+"""Left, top, width and height, in pixels. A box of no size belongs to a position without a place in
+the image, such as a class token."""
+
+Own = TypeVar("Own", bound="Axis")
+
+_PICTURE = re.compile(r"data:image/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/]+={0,2}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Axis(Sequence[str], ABC):
-    """A label for each position; subclasses add where the position is."""
+    """A label for each position; subclasses add the place of each."""
 
     labels: tuple[str, ...]
 
     kind: ClassVar[str]
     per_position: ClassVar[tuple[str, ...]] = ("labels",)
-    """The fields that hold one value for each position."""
+    """The fields with one value for each position."""
 
     def __post_init__(self) -> None:
         for name in self.per_position:
-            held: Sequence[object] = getattr(self, name)
-            if held and len(held) != len(self.labels):
+            count = len(getattr(self, name))
+            if count != len(self.labels):
                 raise UserError(
-                    f"{type(self).__name__}: {len(held)} {name} for {len(self.labels)} labels"
+                    f"{type(self).__name__}: {count} {name} for {len(self.labels)} labels"
                 )
         for label in self.labels:
             if not isinstance(label, str):
-                raise UserError(f"labels of an axis must be texts, not {type(label).__name__}")
+                raise UserError(
+                    f"labels of an axis must be texts, not {type(label).__name__} "
+                    f"{str(label)[:60]!r}"
+                )
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __getitem__(self, place):  # type: ignore[no-untyped-def]
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
         return self.labels[place]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.labels)
 
-    def take(self, places: Sequence[int]) -> Self:
-        """The axis with only these positions, in this order."""
-        chosen = {
-            name: tuple(held[place] for place in places)
-            for name in self.per_position
-            if (held := getattr(self, name))
-        }
-        return replace(self, **chosen)
+    def take(self: Own, places: Sequence[int]) -> Own:
+        """The axis with only these positions, in this order.
+
+        >>> Tokens(labels=("un", "chat", "noir")).take([2, 0]).labels
+        ('noir', 'un')
+        """
+        values = {name: getattr(self, name) for name in self.per_position}
+        return replace(self, **{n: tuple(v[place] for place in places) for n, v in values.items()})
 
     def to_json(self) -> dict[str, object]:
         """The kind and every field, for the page and the API."""
@@ -94,8 +113,12 @@ class Steps(Axis):
     kind = "steps"
 
     @classmethod
-    def count(cls, number: int, name: str = "step") -> "Steps":
-        """So many steps, numbered from one."""
+    def of(cls, number: int, name: str = "step") -> "Steps":
+        """Steps 1 to `number`.
+
+        >>> Steps.of(2, "hop").labels
+        ('hop 1', 'hop 2')
+        """
         return cls(labels=tuple(f"{name} {each + 1}" for each in range(number)))
 
 
@@ -106,14 +129,14 @@ class Slots(Axis):
     kind = "slots"
 
     @classmethod
-    def count(cls, number: int) -> "Slots":
-        """So many slots, numbered from zero."""
+    def of(cls, number: int) -> "Slots":
+        """Slots 0 to `number` - 1."""
         return cls(labels=tuple(str(each) for each in range(number)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Patches(Axis):
-    """Parts of an image, each with its place and size."""
+    """Parts of an image, each with its place and size; pixels are patches of size one."""
 
     kind = "patches"
     per_position = ("labels", "boxes")
@@ -123,7 +146,16 @@ class Patches(Axis):
     """Of the image, in pixels."""
     height: int
     picture: str = ""
-    """The image as a `data:` address, for whatever draws weights over it."""
+    """The image as a `data:` address (`Image.data_address`), drawn under the attention weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width < 1 or self.height < 1:
+            raise UserError(f"an image of {self.width} x {self.height} pixels has no patches")
+        for label, box in zip(self.labels, self.boxes, strict=True):
+            if not all(isfinite(each) for each in box) or min(box[2:]) < 0:
+                raise UserError(f"patch {label!r}: {box} is not left, top, width and height")
+        _check_picture(self.picture)
 
     @classmethod
     def grid(cls, rows: int, columns: int, width: int, height: int, picture: str = "") -> "Patches":
@@ -151,21 +183,44 @@ class Frames(Axis):
     per_position = ("labels", "times")
 
     times: tuple[tuple[float, float], ...]
-    """Where each frame begins and ends."""
+    """The beginning and the end of each frame."""
     envelope: tuple[float, ...] = ()
-    """How loud the sound is, at equal distances from its beginning to its end."""
+    """The loudness of the sound, at equal distances from its beginning to its end."""
     picture: str = ""
     """A spectrogram or a film strip as a `data:` address."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for label, (begin, end) in zip(self.labels, self.times, strict=True):
+            if not (isfinite(begin) and isfinite(end) and begin <= end):
+                raise UserError(f"frame {label!r}: {begin} to {end} seconds is no stretch of time")
+        for value in self.envelope:
+            if not (isfinite(value) and value >= 0):
+                raise UserError(f"an envelope must be finite and at least 0, not {value}")
+        _check_picture(self.picture)
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The beginning of the first frame and the end of the last one."""
+        begins, ends = zip(*self.times, strict=True)
+        return min(begins), max(ends)
+
     @classmethod
-    def regular(cls, count: int, seconds: float, **more: object) -> "Frames":
-        """So many frames of equal length, labelled by when they begin.
+    def regular(
+        cls, count: int, seconds: float, *, envelope: Sequence[float] = (), picture: str = ""
+    ) -> "Frames":
+        """`count` frames of equal length, each labelled with its beginning.
 
         >>> Frames.regular(2, 0.5).times
         ((0.0, 0.5), (0.5, 1.0))
         """
         times = tuple((each * seconds, (each + 1) * seconds) for each in range(count))
-        return cls(labels=tuple(f"{begin:.2f} s" for begin, _ in times), times=times, **more)  # type: ignore[arg-type]
+        return cls(
+            labels=tuple(f"{begin:.2f} s" for begin, _ in times),
+            times=times,
+            envelope=tuple(envelope),
+            picture=picture,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,10 +237,10 @@ AXES: dict[str, type[Axis]] = {
     each.kind: each
     for each in (Tokens, Characters, Sentences, Steps, Slots, Patches, Frames, Notes)
 }
-"""Every kind of axis by the name that JSON gives it."""
+"""Every kind of axis by its name in JSON."""
 
 
-def as_axis(labels: "Axis | Sequence[str]") -> Axis:
+def as_axis(labels: Axis | Sequence[str]) -> Axis:
     """An axis as it is; a sequence of texts as tokens.
 
     >>> as_axis(["un", "chat"]).kind
@@ -194,21 +249,36 @@ def as_axis(labels: "Axis | Sequence[str]") -> Axis:
     return labels if isinstance(labels, Axis) else Tokens(labels=tuple(labels))
 
 
-def axis_from_json(held: object) -> Axis:
-    """The axis that `to_json` wrote; a list of texts is taken as tokens."""
-    if isinstance(held, list):
-        return as_axis(held)
-    if not isinstance(held, Mapping):
-        raise UserError(f"an axis must be a JSON object or a list, not a {type(held).__name__}")
-    kind = choose("kind of axis", str(held.get("kind")), AXES)
-    known = {each.name for each in fields(kind)}
-    values = {name: _frozen(each) for name, each in held.items() if name in known}
+def axis_from_json(value: object) -> Axis:
+    """The axis that `to_json` wrote; a list of texts becomes tokens.
+
+    >>> axis_from_json({"kind": "frames", "labels": ["0 s"]})
+    Traceback (most recent call last):
+    regard.core.errors.UserError: an axis of frames: times is missing
+    """
+    if isinstance(value, list):
+        value = {"kind": "tokens", "labels": value}
+    if not isinstance(value, Mapping):
+        raise UserError(f"an axis must be a JSON object or a list, not a {type(value).__name__}")
+    kind = choose("kind of axis", str(value.get("kind")), AXES)
+    unknown = value.keys() - {each.name for each in fields(kind)} - {"kind"}
+    if unknown:
+        raise UserError(f"an axis of {kind.kind} has no {', '.join(sorted(map(str, unknown)))}")
+    own = {name: each for name, each in value.items() if name != "kind"}
     try:
-        return kind(**values)
-    except TypeError as error:
-        raise UserError(f"an axis of {kind.kind} lacks a field: {error}") from None
+        # By way of JSON, so that a list may become a tuple but "3" is not 3.
+        return TypeAdapter(kind).validate_json(json.dumps(own), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        wrong = "is missing" if first["type"] == "missing" else first["msg"]
+        raise UserError(f"an axis of {kind.kind}: {place} {wrong}") from None
 
 
-def _frozen(value: object) -> object:
-    """Lists as tuples, at every depth, as frozen values hold them."""
-    return tuple(_frozen(each) for each in value) if isinstance(value, list | tuple) else value
+def _check_picture(address: str) -> None:
+    """A page loads the address, so it must be an image and nothing from elsewhere."""
+    if address and not _PICTURE.fullmatch(address):
+        raise UserError(
+            "the picture of an axis must be a data: address of a PNG, JPEG, WebP or GIF in "
+            f"base 64, not {address[:60]!r}"
+        )
