@@ -20,7 +20,7 @@ from regard.attention.past import START, Past
 from regard.attention.read import Read, WeightedSum
 from regard.attention.score import ProductScore, Score
 from regard.attention.score import ScaledDot as ScaledDot
-from regard.attention.tape import Call, Heard, Site, edited, heard
+from regard.attention.tape import AxisPair, Call, Heard, Site, edited, heard
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
 from regard.core.precision import float32_or_wider
@@ -52,8 +52,9 @@ class Attend(Site):
         *,
         dropout: float = 0.0,
         kind: str = "self",
+        axes: AxisPair | None = None,
     ) -> None:
-        super().__init__(kind)
+        super().__init__(kind, axes)
         self.score = score
         self.weigh = Softmax() if weigh is None else weigh
         self.read = WeightedSum() if read is None else read
@@ -272,7 +273,14 @@ class Attend(Site):
         self, site: str, weights: Tensor, heads: Sequence[int], rows: Sequence[int], past: Past
     ) -> Call:
         positions = tuple(past.first + row for row in rows)
-        return Call(site=site, kind=self.kind, weights=weights, heads=tuple(heads), rows=positions)
+        return Call(
+            site=site,
+            kind=self.kind,
+            weights=weights,
+            heads=tuple(heads),
+            rows=positions,
+            axes=self.axes,
+        )
 
     def _check(self, query: Tensor, memory: Memory, mask: Mask | None, past: Past) -> None:
         """Refuse shapes that do not fit, before anything broadcasts."""

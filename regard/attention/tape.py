@@ -33,25 +33,50 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose, unknown
 
-KINDS: dict[str, tuple[str, str]] = {
+AXIS_NAMES: dict[str, str] = {
+    "position": "what the model reads, in order: tokens of a text, or of question and passage",
+    "earlier": "the positions before the query; the last key is the one right before it",
+    "next": "the position after each one but the last: what followed a state in a cache",
+    "sentinel": "a sentinel, then every position",
+    "source": "what an encoder reads: tokens of a source sentence",
+    "target": "what a decoder writes: the tokens of the output, and the end",
+    "prefix": "what a decoder reads: a start token, then the target without its end",
+    "sentence": "sentences of a document",
+    "text": "the whole input: one query that pools",
+    "patch": "parts of an image",
+    "frame": "stretches of a sound or a video",
+    "note": "notes of a piece of music",
+    "step": "steps of a computation, without a label of their own",
+    "slot": "slots of a memory",
+}
+"""What the axes of the package's sites are called. A site names two, a task gives each an axis with
+labels (`regard.core.axes`). A model may use other names, if its task has labels for them."""
+
+AxisPair = tuple[str, str]
+"""The names of the query axis and the key axis."""
+
+KINDS: dict[str, AxisPair] = {
     "self": ("position", "position"),
     "cross": ("target", "source"),
     "memory": ("step", "slot"),
     "pointer": ("step", "position"),
     "glimpse": ("step", "patch"),
-    "alignment": ("output", "frame"),
-    "pool": ("text", "part"),
+    "alignment": ("target", "source"),
+    "pool": ("text", "position"),
 }
-"""Each kind of attention, with the names of its query and key axes."""
+"""Each kind of attention, with the names of its query and key axes where a site names no others."""
 
 
 class Site(nn.Module):
     """A module in which attention happens: what `record` and `intervene` find by name."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, axes: AxisPair | None = None) -> None:
         super().__init__()
         choose("kind of attention", kind, KINDS)
         self.kind = kind
+        self.axes = KINDS[kind] if axes is None else axes
+        if len(self.axes) != 2:
+            raise UserError(f"axes={axes!r} must name two axes, of the queries and of the keys")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,11 +107,8 @@ class Call:
     """Which heads of the site these are."""
     rows: tuple[int, ...]
     """The positions of these queries in the sequence."""
-
-    @property
-    def axes(self) -> tuple[str, str]:
-        """The names of the last two axes of the weights."""
-        return KINDS[self.kind]
+    axes: AxisPair
+    """The names of the last two axes of the weights."""
 
 
 _Texts = tuple[Sequence[str], Sequence[str]]

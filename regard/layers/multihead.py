@@ -25,6 +25,7 @@ from regard.attention import (
     score_named,
     weigh_named,
 )
+from regard.attention.tape import AxisPair
 from regard.core.errors import UserError, divides, positive
 from regard.kernels.linear import Linear
 from regard.layers.cache import Cache
@@ -50,6 +51,7 @@ class SelfAttention(nn.Module):
         rotary: Rotary | None = None,
         dropout: float = 0.0,
         bias: bool = True,
+        axes: AxisPair | None = None,
     ) -> None:
         super().__init__()
         self.width = width
@@ -69,6 +71,7 @@ class SelfAttention(nn.Module):
             weigh_named(weigh, self.head_width),
             dropout=dropout,
             kind="self",
+            axes=axes,
         )
         self.merge = Linear(heads * self.head_width, width, bias=bias)
 
@@ -121,6 +124,7 @@ class CrossAttention(nn.Module):
         dropout: float = 0.0,
         bias: bool = True,
         kind: str = "cross",
+        axes: AxisPair | None = None,
     ) -> None:
         super().__init__()
         self.width = width
@@ -140,6 +144,7 @@ class CrossAttention(nn.Module):
             weigh_named(weigh, self.head_width),
             dropout=dropout,
             kind=kind,
+            axes=axes,
         )
         self.merge = Linear(width, width, bias=bias)
 

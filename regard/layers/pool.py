@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from regard.attention import START, Attend, Mask, Past, Score, Weigh
 from regard.attention import padding as padding
+from regard.attention.tape import AxisPair
 from regard.core.errors import positive, unknown
 
 _POOLS = ("additive", "dot", "even")
@@ -43,7 +44,13 @@ class AttentionPool(nn.Module):
     """A weighted mean of states, for one query or for several that ask the same."""
 
     def __init__(
-        self, score: str, width: int, *, hidden: int | None = None, weigh: Weigh | None = None
+        self,
+        score: str,
+        width: int,
+        *,
+        hidden: int | None = None,
+        weigh: Weigh | None = None,
+        axes: AxisPair | None = None,
     ) -> None:
         super().__init__()
         if score not in _POOLS:
@@ -53,7 +60,7 @@ class AttentionPool(nn.Module):
         self.hidden = nn.Linear(width, asked) if score == "additive" else None
         self.tanh = nn.Tanh()  # a module, so that an audit may keep what it gave
         self.query = None if score == "even" else nn.Parameter(torch.empty(asked))
-        self.attend = Attend(Salience(), weigh, kind="pool")
+        self.attend = Attend(Salience(), weigh, kind="pool", axes=axes)
         if self.query is not None:
             nn.init.normal_(self.query, std=asked**-0.5)
 
