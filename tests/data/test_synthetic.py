@@ -132,5 +132,5 @@ def test_a_generator_that_is_not_there_is_named(as_users_run_it: None) -> None:
 
 
 def test_babel_is_imported_only_where_it_is_needed() -> None:
-    source = Path(__file__).parents[2] / "regard" / "data" / "synthetic.py"
+    source = Path(__file__).parents[2] / "regard" / "data" / "text" / "synthetic.py"
     assert not re.search(r"^(from|import) babel", source.read_text(), flags=re.MULTILINE)
