@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from bench.measure import Work, machine, medians, show
-from regard.core.allocation import steady_allocation
-from regard.kernels.linear import Linear, much
+from regard.core.allocation import keep_freed_memory
+from regard.kernels.linear import Linear, uses_onednn
 
 SIZES = ((128, 512), (384, 1152), (384, 1536), (768, 768), (768, 3072), (3072, 768))
 """Width in and out: layers of BERT-tiny, of the GPT in bench/lm.py, and of BERT-base."""
@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=25)
     repeats = parser.parse_args().repeats
-    steady_allocation()
+    keep_freed_memory()
     print(machine())
     rows = []
     for width, outputs in SIZES:
@@ -58,7 +58,7 @@ def main() -> None:
             for make in (forward, there_and_back):
                 seconds = medians({"ours": make(ours, x), "theirs": make(theirs, x)}, repeats)
                 line.append(f"{seconds['theirs'] / seconds['ours']:.2f}")
-            rows.append([*line, "oneDNN" if much(x, ours.weight) else "BLAS"])
+            rows.append([*line, "oneDNN" if uses_onednn(x, ours.weight) else "BLAS"])
     show(
         "Linear layers by torch.nn.Linear",
         ["weight", "rows", "forward", "forward + backward", "ours by"],

@@ -24,6 +24,7 @@ from regard.attention.tape import AxisPair, Call, Heard, Site, edited, heard
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
 from regard.core.precision import float32_or_wider
+from regard.kernels.switch import enabled
 
 CHUNK_ELEMENTS = 2**19
 """Weights that are computed again at a time when a fused attention is recorded: 2 MiB."""
@@ -110,7 +111,7 @@ class Attend(Site):
             self._record_fused(asked, memory, mask, past, wanted)
         return self._fused(asked, memory, mask, past)
 
-    def told(
+    def record_elsewhere(
         self,
         query: Float[Tensor, "B H Q E"],
         memory: Memory,
@@ -118,7 +119,7 @@ class Attend(Site):
         past: Past,
         wanted: Heard,
     ) -> None:
-        """Let open tapes hear an attention that is computed elsewhere, without its weights."""
+        """Record an attention that layers/stepwise.py computes without its weights."""
         asked = self._fusable(query)
         assert asked is not None
         self._record_fused(asked, memory, mask, past, wanted)
@@ -148,6 +149,8 @@ class Attend(Site):
     def _fusable(self, query: Tensor) -> Tensor | None:
         """What a fused kernel is asked: for a product score, softmax weights and a summed read."""
         if self.weigh.temperature is None or not self.read.fusable:
+            return None
+        if not enabled("fused_attention"):
             return None
         return self.score.product(query)
 
@@ -184,11 +187,11 @@ class Attend(Site):
         else:
             weights = self._edited(query, key, mask, past, wanted)
         if wanted is not None:
-            self.note(weights, past, wanted)
+            self.record_weights(weights, past, wanted)
         return weights
 
-    def note(self, weights: Float[Tensor, "B H Q K"], past: Past, wanted: Heard) -> None:
-        """Let open tapes hear weights that are known, here or with who computed them elsewhere."""
+    def record_weights(self, weights: Float[Tensor, "B H Q K"], past: Past, wanted: Heard) -> None:
+        """Record weights that were computed here or by another kernel (layers/stepwise.py)."""
         for name, tape in wanted.tapes:
             heads = tape.chosen_heads(name, weights.shape[1])
             rows = tape.chosen_rows(name, weights.shape[2])

@@ -1,9 +1,9 @@
-"""Dropout whose noise costs a fifth of torch's on a processor, and torch's own elsewhere.
+"""Dropout whose random mask costs a fifth of torch's on a CPU; on other devices, torch's own.
 
 torch draws a number in double precision for each element. Sixteen random bits are enough to decide
-whether an element stays, and one draw of 64 gives four times as many. The share that is dropped is
+whether an element stays, and one draw of 64 bits serves four elements. The dropped share is
 therefore `p` to the nearest 1/65536, and what stays is divided by exactly the share that stays, so
-that nothing changes on average.
+that the mean does not change.
 
 >>> import torch
 >>> Dropout(0.5)(torch.ones(64, 64)).unique().tolist()
@@ -16,48 +16,54 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.core.errors import fraction
+from regard.kernels.switch import enabled
 
 _LEVELS = 2**16
-"""What sixteen bits can tell apart; as whole numbers they go from minus half of it."""
+"""Values of sixteen bits; as signed integers they start at minus half of it."""
 
 _MANY = 2048
-"""Fewer elements are as fast with torch's, which is one call."""
+"""With fewer elements torch's dropout, a single call, is as fast."""
 
 
 class Dropout(nn.Module):
-    """Zeros at random while training, and the others larger by as much as is lost by it."""
+    """Zero elements at random while training, and scale the others so that the mean stays."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = fraction("dropout", p)
 
     def forward(self, x: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-        """What is left of it; everything outside of training."""
+        """The elements that stay; all of them outside of training."""
         if not self.training or self.p == 0.0:
             return x
-        if x.device.type != "cpu" or x.numel() < _MANY:
+        if not _is_fast(x):
             return F.dropout(x, self.p)
-        return x * noise(x, self.p)
+        return x * dropout_mask(x, self.p)
 
-    def added(self, x: Float[Tensor, "*B"], branch: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
-        """x + dropout(branch), in one pass over them where that is possible."""
+    def add(self, x: Float[Tensor, "*B"], branch: Float[Tensor, "*B"]) -> Float[Tensor, "*B"]:
+        """x + dropout(branch), in one pass where that is possible."""
         if not self.training or self.p == 0.0:
             return x + branch
-        if branch.device.type != "cpu" or branch.numel() < _MANY:
+        if not _is_fast(branch):
             return x + F.dropout(branch, self.p)
-        return torch.addcmul(x, branch, noise(branch, self.p))
+        return torch.addcmul(x, branch, dropout_mask(branch, self.p))
 
     def extra_repr(self) -> str:
-        """As torch's says it."""
+        """As torch prints its own."""
         return f"p={self.p}"
 
 
-def noise(like: Float[Tensor, "*B"], p: float) -> Float[Tensor, "*B"]:
-    """Zeros with probability p, else what makes their mean one; drawn from torch's generator."""
+def _is_fast(x: Tensor) -> bool:
+    """Is the mask of this module faster than torch's dropout?"""
+    return x.device.type == "cpu" and x.numel() >= _MANY and enabled("fast_dropout")
+
+
+def dropout_mask(like: Float[Tensor, "*B"], p: float) -> Float[Tensor, "*B"]:
+    """Zeros with probability p, else the number that makes the mean one, from torch's generator."""
     dropped = min(round(p * _LEVELS), _LEVELS - 1)
     quarter = (-(-like.numel() // 4),)
-    drawn = torch.randint(-(2**63), 2**63 - 1, quarter, device=like.device)  # nearly all 64 bits
-    bits = drawn.view(torch.int16)[: like.numel()].view(like.shape)
-    # Comparing floats in place takes a fifth of the time of making booleans and numbers of those.
+    draws = torch.randint(-(2**63), 2**63 - 1, quarter, device=like.device)  # nearly all 64 bits
+    bits = draws.view(torch.int16)[: like.numel()].view(like.shape)
+    # Comparing floats in place takes a fifth of the time of making booleans and converting them.
     stays = bits.to(torch.float32).ge_(dropped - _LEVELS // 2)
     return stays.mul_(_LEVELS / (_LEVELS - dropped)).to(like.dtype)

@@ -1,9 +1,9 @@
-"""A linear layer that multiplies by the faster of two libraries.
+"""A linear layer that multiplies with the faster of two libraries.
 
-On a processor torch multiplies float32 matrices by BLAS, and has oneDNN beside it for convolutions.
-Where there is much to multiply, oneDNN needs a tenth to a quarter less time for W x and for the
-gradient of x (docs/decisions/0015-one-dnn.md). The gradient of W stays with BLAS: oneDNN would have
-to turn both of its factors round first.
+On a CPU torch multiplies float32 matrices with BLAS, and uses oneDNN for convolutions. For large
+products oneDNN takes a tenth to a quarter less time for W x and for the gradient of x
+(docs/decisions/0015-one-dnn.md). The gradient of W stays with BLAS: oneDNN would have to transpose
+both of its factors first.
 
 >>> linear = Linear(4, 6)
 >>> linear(torch.randn(2, 3, 4)).shape
@@ -18,56 +18,58 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-MUCH = 2**26
-"""Multiplications from which on oneDNN is the faster one; of fewer, its start is too dear ..."""
+from regard.kernels.switch import enabled
 
-_LARGE = 2**20
-"""... but with a weight of so many elements it is so for two rows."""
+LARGE_PRODUCT = 2**26
+"""With at least this many multiplications oneDNN is faster; below, its start costs too much ..."""
+
+_LARGE_WEIGHT = 2**20
+"""... except that with a weight of this many elements two rows are enough."""
 
 
 class Linear(nn.Linear):
-    """W x + b, as torch.nn.Linear has it."""
+    """W x + b, as torch.nn.Linear computes it."""
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         """The product."""
-        if not much(x, self.weight):
+        if not uses_onednn(x, self.weight):
             return F.linear(x, self.weight, self.bias)
-        product: Tensor = ByOneDNN.apply(  # type: ignore[no-untyped-call]
+        product: Tensor = _OneDNNLinear.apply(  # type: ignore[no-untyped-call]
             x, self.weight, self.bias
         )
         return product
 
 
-class ByOneDNN(torch.autograd.Function):
-    """W x + b; what it saves is what torch would."""
+class _OneDNNLinear(torch.autograd.Function):
+    """W x + b; saves the same tensors as torch's own."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The product."""
         ctx.save_for_backward(x, weight)
-        return _multiplied(x, weight, bias)
+        return _multiply(x, weight, bias)
 
     @staticmethod
     def backward(
         ctx: FunctionCtx, gradient: Tensor
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Of the input, the weight and the bias; of those that want one."""
+        """Gradients of the input, the weight and the bias, where they are needed."""
         x, weight = ctx.saved_tensors  # type: ignore[attr-defined]
-        wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
+        needed = ctx.needs_input_grad  # type: ignore[attr-defined]
         rows = gradient.flatten(0, -2)  # [R,N]
-        again = torch.is_grad_enabled()  # is this gradient to have a gradient in turn?
+        twice = torch.is_grad_enabled()  # will this gradient be differentiated in turn?
         of_input = of_weight = of_bias = None
-        if wanted[0]:
-            of_input = gradient @ weight if again else _multiplied(gradient, weight.t(), None)
-        if wanted[1]:
+        if needed[0]:
+            of_input = gradient @ weight if twice else _multiply(gradient, weight.t(), None)
+        if needed[1]:
             of_weight = rows.t() @ x.flatten(0, -2)  # [N,D]
-        if wanted[2]:
+        if needed[2]:
             of_bias = rows.sum(0)
         return of_input, of_weight, of_bias
 
 
-def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """W x + b by oneDNN, without a gradient."""
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """W x + b with oneDNN, without a gradient."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(
         x.contiguous(), weight, bias, "none", [], ""
     )
@@ -75,27 +77,28 @@ def _multiplied(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def is_linear(module: object) -> TypeGuard[nn.Linear]:
-    """Is it W x + b and nothing else? A class that adds to it is not."""
+    """Is the module W x + b and nothing else? A subclass is not."""
     return type(module) in (nn.Linear, Linear)
 
 
-def much(x: Tensor, weight: Tensor) -> bool:
-    """Is there enough to multiply, of a kind that oneDNN does as well as BLAS?"""
+def uses_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Is this product large enough, and of a kind that oneDNN computes as well as BLAS?"""
     rows = x.numel() // weight.shape[1]
     return (
         rows > 1
-        and (weight.numel() >= _LARGE or rows * weight.numel() >= MUCH)
+        and (weight.numel() >= _LARGE_WEIGHT or rows * weight.numel() >= LARGE_PRODUCT)
         and x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and x.dim() > 1
         and x.shape[-1] == weight.shape[1]
-        and not _watched(x, weight)
-        and has_one_dnn()
+        and not _is_intercepted(x, weight)
+        and has_onednn()
+        and enabled("onednn")
     )
 
 
-def _watched(x: Tensor, weight: Tensor) -> bool:
-    """Does anybody expect the usual product of torch: to trace, count, split or cast it?"""
+def _is_intercepted(x: Tensor, weight: Tensor) -> bool:
+    """Is something active that needs torch's own product: to trace, count, split or cast it?"""
     return (
         type(x) is not Tensor
         or type(weight) not in (Tensor, nn.Parameter)
@@ -106,7 +109,7 @@ def _watched(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def has_one_dnn() -> bool:
-    """Is oneDNN there, and not switched off?"""
-    there = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
-    return there and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+def has_onednn() -> bool:
+    """Does this torch have oneDNN, and is it not switched off in torch?"""
+    present = torch.backends.mkldnn.is_available() and bool(torch.backends.mkldnn.enabled)
+    return present and hasattr(torch.ops.mkldnn, "_linear_pointwise")

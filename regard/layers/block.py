@@ -45,7 +45,7 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, branch: Tensor) -> Tensor:
         """The sum of what went by and what the branch made."""
-        total = self.dropout.added(x, branch)
+        total = self.dropout.add(x, branch)
         left: Tensor = total if self.norm_first else self.norm(total)
         return left
 

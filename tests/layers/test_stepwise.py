@@ -1,4 +1,4 @@
-"""A decoder taken apart steps as its modules do, and those who listen hear the same."""
+"""A stepwise decoder gives the outputs, records and edits of its modules."""
 
 import pytest
 import torch
@@ -11,15 +11,13 @@ from regard.layers import (
     FeedForward,
     SelfAttention,
     Source,
+    key_value_store,
     stepwise,
 )
-from regard.layers import (
-    key_value_store as shelf,
-)
 from regard.layers.cache import Cache
-from regard.layers.key_value_store import Written
+from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import CrossAttention
-from regard.layers.stepwise import Asked, Stepwise
+from regard.layers.stepwise import StepSource, StepwiseDecoder
 
 D, H, L, S = 16, 4, 3, 7
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -71,17 +69,17 @@ def test_steps_are_those_of_the_modules_also_when_rows_are_chosen(
     many: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stepwise, "MANY", many)  # both ways to compute the same
-    monkeypatch.setattr(shelf, "ROOM", 2)  # which is soon used up
+    monkeypatch.setattr(stepwise, "MANY_QUERIES", many)  # both ways to compute the same
+    monkeypatch.setattr(key_value_store, "FIRST_SIZE", 2)  # which is soon used up
     layers = blocks(norm_first, activation)
     n = len(lengths)
     with torch.inference_mode():
         source = source_of(layers, lengths)
-        decoder = Stepwise.of(layers)
+        decoder = StepwiseDecoder.build(layers)
         assert decoder is not None
-        asked, written, caches = (
-            Asked.of(source),
-            Written.begun(),
+        prepared, store, caches = (
+            StepSource.prepare(source),
+            KeyValueStore(),
             [Cache() for _ in layers],
         )
         every = [
@@ -92,29 +90,29 @@ def test_steps_are_those_of_the_modules_also_when_rows_are_chosen(
             torch.tensor([3, 4, 5]),
         ]
         for rows in every:
-            asked, written = asked.select(rows), written.select(rows)
+            prepared, store = prepared.select(rows), store.select(rows)
             source, caches = source.select(rows), [cache.select(rows) for cache in caches]
             for _ in range(2):
                 x = torch.randn(len(rows), D)
-                got, written = decoder(x.clone(), written, asked)
+                got, store = decoder(x.clone(), store, prepared)
                 want, caches = by_modules(layers, x, source, caches)
                 torch.testing.assert_close(got, want, **CLOSE)
-        assert written.length == 10
+        assert store.length == 10
 
 
 def test_what_was_written_can_be_gone_on_with_twice() -> None:
     layers = blocks()
     with torch.inference_mode():
-        asked = Asked.of(source_of(layers, [S, 4]))
-        decoder = Stepwise.of(layers)
+        prepared = StepSource.prepare(source_of(layers, [S, 4]))
+        decoder = StepwiseDecoder.build(layers)
         assert decoder is not None
         first, second, third = torch.randn(3, 2, D)
-        _, begun = decoder(first, Written.begun(), asked)
-        want, _ = decoder(second, begun, asked)
-        decoder(third, begun, asked)  # would overwrite the position if it could
-        kept = begun.select(torch.tensor([0, 1]))
-        torch.testing.assert_close(decoder(second, kept, asked)[0], want)
-        torch.testing.assert_close(decoder(second, begun, asked)[0], want)
+        _, first_store = decoder(first, KeyValueStore(), prepared)
+        want, _ = decoder(second, first_store, prepared)
+        decoder(third, first_store, prepared)  # would overwrite the position if it could
+        kept = first_store.select(torch.tensor([0, 1]))
+        torch.testing.assert_close(decoder(second, kept, prepared)[0], want)
+        torch.testing.assert_close(decoder(second, first_store, prepared)[0], want)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -122,19 +120,19 @@ def test_what_was_written_can_be_gone_on_with_twice() -> None:
 def test_recording_hears_the_weights_and_changes_nothing(
     beams: int, many: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stepwise, "MANY", many)
+    monkeypatch.setattr(stepwise, "MANY_QUERIES", many)
     layers = blocks()
     model = torch.nn.ModuleList(layers)
     with torch.inference_mode():
         rows = torch.arange(2).repeat_interleave(beams)
         source = source_of(layers, [S, 3]).select(rows)
-        decoder, asked = Stepwise.of(layers), Asked.of(source)
+        decoder, prepared = StepwiseDecoder.build(layers), StepSource.prepare(source)
         assert decoder is not None
         x, y = torch.randn(2, 2 * beams, D)
-        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        plain = decoder(y, decoder(x, KeyValueStore(), prepared)[1], prepared)[0]
         with record(model) as tape:
-            heard = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
-        assert torch.equal(heard, plain)
+            recorded = decoder(y, decoder(x, KeyValueStore(), prepared)[1], prepared)[0]
+        assert torch.equal(recorded, plain)
         with record(model) as reference:
             caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
             by_modules(layers, y, source, caches)
@@ -152,12 +150,12 @@ def test_edits_are_obeyed(site: str) -> None:
     model = torch.nn.ModuleList(layers)
     with torch.inference_mode():
         source = source_of(layers, [S, 3]).select(torch.tensor([0, 0, 1, 1]))
-        decoder, asked = Stepwise.of(layers), Asked.of(source)
+        decoder, prepared = StepwiseDecoder.build(layers), StepSource.prepare(source)
         assert decoder is not None
         x, y = torch.randn(2, 4, D)
-        plain = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+        plain = decoder(y, decoder(x, KeyValueStore(), prepared)[1], prepared)[0]
         with intervene(model, {site: uniform}):
-            got = decoder(y, decoder(x, Written.begun(), asked)[1], asked)[0]
+            got = decoder(y, decoder(x, KeyValueStore(), prepared)[1], prepared)[0]
             caches = by_modules(layers, x, source, [Cache() for _ in layers])[1]
             want = by_modules(layers, y, source, caches)[0]
         torch.testing.assert_close(got, want, **CLOSE)
@@ -166,11 +164,11 @@ def test_edits_are_obeyed(site: str) -> None:
 
 def test_what_has_to_be_called_is_not_taken_apart() -> None:
     def usable(block: DecoderBlock | EncoderBlock) -> bool:
-        return Stepwise.of([block.eval()]) is not None
+        return StepwiseDecoder.build([block.eval()]) is not None
 
     with torch.no_grad():
         assert usable(DecoderBlock(D, H, 24))
-        assert Stepwise.of([DecoderBlock(D, H, 24)]) is None, "in training"
+        assert StepwiseDecoder.build([DecoderBlock(D, H, 24)]) is None, "in training"
         for own in ("additive", "relative_clipped"):
             assert not usable(DecoderBlock(D, H, 24, attention=SelfAttention(D, H, score=own)))
             assert not usable(EncoderBlock(D, H, 24, attention=SelfAttention(D, H, score=own)))

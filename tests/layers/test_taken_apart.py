@@ -1,4 +1,4 @@
-"""Layers taken apart do what the whole ones do, for every kind that can be taken apart."""
+"""Stepwise layers give what the modules give, for every kind of layer."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,10 +11,10 @@ from regard.attention import intervene, record, uniform
 from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache
 from regard.layers.feedforward import GatedFeedForward
-from regard.layers.key_value_store import Written
+from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import SelfAttention
 from regard.layers.position import Rotary
-from regard.layers.stepwise import Stepwise
+from regard.layers.stepwise import StepwiseDecoder
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ KINDS = {
 def test_a_layer_taken_apart_steps_as_the_whole_one(kind: Kind) -> None:
     blocks = [kind.block(), kind.block()]
     with torch.no_grad():
-        lean = Stepwise.of(blocks)
+        lean = StepwiseDecoder.build(blocks)
         assert lean is not None
-        apart, caches = Written.begun(by_row=False), [Cache(), Cache()]
+        apart, caches = KeyValueStore(by_row=False), [Cache(), Cache()]
         for step in range(40):  # more than there is room for at first
             x = torch.randn(3, 16, dtype=torch.float64)
             got, apart = lean(x.clone(), apart)
@@ -92,13 +92,13 @@ def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
     block = KINDS["before"].block()
     x = torch.randn(3, 2, 16, dtype=torch.float64)
     with torch.no_grad():
-        lean = Stepwise.of([block])
+        lean = StepwiseDecoder.build([block])
         assert lean is not None
-        _, begun = lean(x[:, 0].clone(), Written.begun())
-        (cache,) = begun.caches()
+        _, first_store = lean(x[:, 0].clone(), KeyValueStore())
+        (cache,) = first_store.caches()
         with record(block) as tape:
-            recorded, _ = lean(x[:, 1], begun)
-        plain, _ = lean(x[:, 1], begun)
+            recorded, _ = lean(x[:, 1], first_store)
+        plain, _ = lean(x[:, 1], first_store)
         assert torch.equal(recorded, plain)
         with record(block) as whole:
             block.step(x[:, 1:], cache)
@@ -106,7 +106,7 @@ def test_a_layer_taken_apart_is_recorded_and_edited_as_the_whole_one() -> None:
         assert call.rows == wanted.rows == (1,)
         torch.testing.assert_close(call.weights, wanted.weights)
         with intervene(block, {"attention": uniform}):
-            evened, _ = lean(x[:, 1], begun)
+            evened, _ = lean(x[:, 1], first_store)
             other, _ = block.step(x[:, 1:], cache)
         torch.testing.assert_close(evened, other[:, 0])
         assert not torch.allclose(evened, plain)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import UserError
-from regard.kernels.dropout import Dropout, noise
+from regard.kernels.dropout import Dropout, dropout_mask
 
 MANY = (64, 1024)
 SHAPES = [(5,), (3, 7), (63, 65), MANY, (5, 13, 101)]
@@ -30,7 +30,7 @@ def test_elements_are_dropped_or_scaled(
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.3, 0.5, 0.75])
 def test_the_share_is_right_in_every_lane_and_the_mean_is_kept(p: float) -> None:
     torch.manual_seed(1)
-    stays = noise(torch.empty(250_000, 4), p)  # a draw of 64 bits has four lanes
+    stays = dropout_mask(torch.empty(250_000, 4), p)  # a draw of 64 bits has four lanes
     shares = (stays == 0).double().mean(0)
     spread = (p * (1 - p) / len(stays)) ** 0.5
     assert ((shares - p).abs() < 4.5 * spread).all(), shares
@@ -39,7 +39,7 @@ def test_the_share_is_right_in_every_lane_and_the_mean_is_kept(p: float) -> None
 
 def test_lanes_and_draws_do_not_know_of_each_other() -> None:
     torch.manual_seed(2)
-    dropped = (noise(torch.empty(250_000, 4), 0.5) == 0).double() * 2 - 1
+    dropped = (dropout_mask(torch.empty(250_000, 4), 0.5) == 0).double() * 2 - 1
     together = dropped.T @ dropped / len(dropped) - torch.eye(4)
     assert together.abs().max() < 4.5 / len(dropped) ** 0.5
     following = (dropped[1:] * dropped[:-1]).mean(0)
@@ -82,7 +82,7 @@ def test_added_is_the_sum(shape: tuple[int, ...], training: bool, p: float) -> N
     drop = Dropout(p).train(training)
     x, branch = torch.randn(shape), torch.randn(shape)
     torch.manual_seed(3)
-    got = drop.added(x, branch)
+    got = drop.add(x, branch)
     torch.manual_seed(3)
     torch.testing.assert_close(got, x + drop(branch))
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.kernels.linear import MUCH, Linear, has_one_dnn, is_linear, much
+from regard.kernels.linear import LARGE_PRODUCT, Linear, has_onednn, is_linear, uses_onednn
 
 ROWS, WIDTH, OUTPUTS = 256, 512, 520
 
@@ -16,10 +16,12 @@ def twins(bias: bool) -> tuple[Linear, nn.Linear]:
     return ours, theirs
 
 
-def test_so_much_is_left_to_one_dnn() -> None:
-    assert ROWS * WIDTH * OUTPUTS >= MUCH
-    assert much(torch.empty(2, ROWS // 2, WIDTH), torch.empty(OUTPUTS, WIDTH)) == has_one_dnn()
-    assert not much(torch.empty(4, WIDTH), torch.empty(OUTPUTS, WIDTH))
+def test_large_products_use_onednn() -> None:
+    assert ROWS * WIDTH * OUTPUTS >= LARGE_PRODUCT
+    assert (
+        uses_onednn(torch.empty(2, ROWS // 2, WIDTH), torch.empty(OUTPUTS, WIDTH)) == has_onednn()
+    )
+    assert not uses_onednn(torch.empty(4, WIDTH), torch.empty(OUTPUTS, WIDTH))
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -1,4 +1,4 @@
-"""Rounded layers stay within what rounding can cost, row by row, and come back from a file."""
+"""Quantised layers stay within the error of rounding, row by row, and load from a file."""
 
 import math
 from pathlib import Path
@@ -12,18 +12,25 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.decode import Greedy, Request, generate
-from regard.kernels.int8 import LARGEST, Int8Linear, Int8Weights, Rounded, levels, refuse_without
+from regard.kernels.int8 import (
+    LARGEST,
+    Int8Linear,
+    Int8Weights,
+    QuantisedLinear,
+    input_levels,
+    require_operators,
+)
 from regard.layers.quantise import WEIGHTS, quantise
-from regard.layers.stepwise import Stepwise
+from regard.layers.stepwise import StepwiseDecoder
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.text.bert import BERT, Encoding
 from regard.models.translation.transformer import Transformer
 
-KINDS: dict[str, type[Rounded]] = {"dynamic": Int8Linear, "weights": Int8Weights}
+KINDS: dict[str, type[QuantisedLinear]] = {"dynamic": Int8Linear, "weights": Int8Weights}
 
 
-def bound(linear: nn.Linear, x: Tensor, kind: type[Rounded]) -> Tensor:
+def bound(linear: nn.Linear, x: Tensor, kind: type[QuantisedLinear]) -> Tensor:
     """The most by which each output may be off: half a step of each weight and each input."""
     weight = linear.weight.abs()
     of_weights = weight.amax(1) / LARGEST / 2  # [N]
@@ -31,7 +38,7 @@ def bound(linear: nn.Linear, x: Tensor, kind: type[Rounded]) -> Tensor:
     if kind is Int8Weights:
         return total * of_weights + 2**-7 * (x.abs() @ weight.t()) + 1e-4
     span = x.amax(-1, keepdim=True).clamp_min(0) - x.amin(-1, keepdim=True).clamp_max(0)
-    of_inputs = span / levels()  # the zero is rounded too
+    of_inputs = span / input_levels()  # the zero is rounded too
     rounding = of_inputs * (weight + of_weights[:, None]).sum(1)
     return total * of_weights + rounding + 1e-4
 
@@ -48,7 +55,7 @@ def bound(linear: nn.Linear, x: Tensor, kind: type[Rounded]) -> Tensor:
     seed=some.integers(0, 10_000),
 )
 def test_no_output_is_further_off_than_rounding_explains(
-    kind: type[Rounded],
+    kind: type[QuantisedLinear],
     rows: int,
     width: int,
     outputs: int,
@@ -61,14 +68,16 @@ def test_no_output_is_further_off_than_rounding_explains(
     linear = nn.Linear(width, outputs, bias=bias)
     x = torch.randn(rows, width) * spread + shift
     with torch.no_grad():
-        off = (kind.of(linear.weight, linear.bias)(x) - linear(x)).abs()
+        off = (kind.quantise(linear.weight, linear.bias)(x) - linear(x)).abs()
         assert (off <= bound(linear, x, kind)).all()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_row_is_what_it_would_be_alone_however_large_the_others_are(kind: type[Rounded]) -> None:
+def test_a_row_is_what_it_would_be_alone_however_large_the_others_are(
+    kind: type[QuantisedLinear],
+) -> None:
     torch.manual_seed(0)
-    layer = kind.of(torch.randn(40, 64), torch.randn(40))
+    layer = kind.quantise(torch.randn(40, 64), torch.randn(40))
     x = torch.randn(6, 64) * torch.logspace(-2, 3, 6)[:, None]
     with torch.no_grad():
         together = layer(x)
@@ -76,20 +85,22 @@ def test_a_row_is_what_it_would_be_alone_however_large_the_others_are(kind: type
         pairs = torch.cat([layer(two) for two in x.split(2)])
     assert torch.equal(pairs, together)
     # A single row is rounded by the kernel itself: what is halfway may go the other way.
-    step = (x.amax(1) - x.amin(1)) / levels()
+    step = (x.amax(1) - x.amin(1)) / input_levels()
     assert ((alone - together).abs().amax(1) < 8 * step).all()
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("shape", [(7,), (2, 3, 7), (1, 1, 7), (2, 7)])
-def test_rows_of_zeros_and_any_shape_pass(kind: type[Rounded], shape: tuple[int, ...]) -> None:
+def test_rows_of_zeros_and_any_shape_pass(
+    kind: type[QuantisedLinear], shape: tuple[int, ...]
+) -> None:
     bias = torch.randn(5)
-    layer = kind.of(torch.randn(5, 7), bias)
+    layer = kind.quantise(torch.randn(5, 7), bias)
     with torch.no_grad():
         out = layer(torch.zeros(shape))
         assert out.shape == (*shape[:-1], 5)
         torch.testing.assert_close(out, bias.expand_as(out))
-        nothing = kind.of(torch.zeros(5, 7), bias)(torch.randn(shape))
+        nothing = kind.quantise(torch.zeros(5, 7), bias)(torch.randn(shape))
         torch.testing.assert_close(nothing, bias.expand_as(nothing))
 
 
@@ -102,10 +113,10 @@ def gpt() -> GPT:
 def test_a_rounded_model_writes_and_says_nearly_the_same(weights: str) -> None:
     model, tokens = gpt(), torch.randint(50, (3, 20))
     with torch.inference_mode():
-        exact = model(tokens)[0].logits()
+        exact = model({"tokens": tokens}).logits()
         assert quantise(model, weights) == 2 * 4 + 1
-        near = model(tokens)[0].logits()
-        assert Stepwise.of(model._blocks()) is not None
+        near = model({"tokens": tokens}).logits()
+        assert StepwiseDecoder.build(model._blocks()) is not None
         state = model.start({"tokens": tokens})
         stepped, _ = model.step(tokens[:, -1], state)
     assert 0 < (near - exact).std() < 0.1 * exact.std()
@@ -143,10 +154,10 @@ def test_a_rounded_model_comes_back_from_a_file(weights: str, tmp_path: Path) ->
         nn.init.constant_(each, 0.5)
     quantise(other, weights)
     with torch.no_grad():
-        before = other(tokens)[0].logits()
+        before = other({"tokens": tokens}).logits()
         save_file(model.state_dict(), tmp_path / "model.safetensors")
         other.load_state_dict(load_file(tmp_path / "model.safetensors"))
-        after, wanted = other(tokens)[0].logits(), model(tokens)[0].logits()
+        after, wanted = other({"tokens": tokens}).logits(), model({"tokens": tokens}).logits()
     assert torch.equal(after, wanted)
     assert not torch.equal(before, after)
     size = (tmp_path / "model.safetensors").stat().st_size
@@ -159,4 +170,4 @@ def test_what_cannot_be_rounded_is_said(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="unknown weights 'int9': did you mean 'int8'"):
         quantise(gpt(), "int9")
     with pytest.raises(UserError, match=r"nonsense is missing.*use weights='float32'"):
-        refuse_without("aten", "nonsense")
+        require_operators("aten", "nonsense")
