@@ -17,13 +17,11 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from regard.core.errors import UserError, divides, positive
+from regard.core.padding import IGNORE as IGNORE
 from regard.core.protocols import Batch
 
 _SAMPLED = 32
 """About how many batches are looked at to know data again."""
-
-IGNORE = -100
-"""The target that counts for nothing, as torch's cross entropy has it."""
 
 
 def draws(count: int, *place: int) -> Int[Tensor, "N"]:
@@ -73,7 +71,7 @@ class WholeBatches(ABC):
 
     follows = False
     """Does each batch go on where the one before it ended?"""
-    worth_a_thread = False
+    prefetchable = False
     """Does a batch take so long to make that it is better begun while the one before is used?"""
 
     def __init__(self, rows: int) -> None:
@@ -98,7 +96,7 @@ class WholeBatches(ABC):
         batches = (sorted(self.batch(0, index).items()) for index in some)
         return [each for batch in batches for _, each in batch]
 
-    def starts(self, index: int) -> bool:
+    def resets_carry(self, index: int) -> bool:
         """Does a batch begin anew, so that nothing is carried into it?"""
         return index == 0 or not self.follows
 
@@ -115,7 +113,7 @@ class Shard:
         if not 0 <= rank < positive("world", world):
             raise UserError(f"rank={rank} is not among world={world} processes, from 0")
         self.follows = whole.follows
-        self.worth_a_thread = whole.worth_a_thread
+        self.prefetchable = whole.prefetchable
         self._whole = whole
         self._rows = slice(rank, None, world)
 
@@ -132,9 +130,9 @@ class Shard:
         """That of the whole batches."""
         return self._whole.digest
 
-    def starts(self, index: int) -> bool:
+    def resets_carry(self, index: int) -> bool:
         """Does a batch begin anew?"""
-        return self._whole.starts(index)
+        return self._whole.resets_carry(index)
 
 
 class ContinuousBatches(WholeBatches):

@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from regard.attention import intervene
 from regard.attention.tape import Look, Site
 from regard.core.errors import UserError, choose
+from regard.core.inputs import Text
 from regard.core.protocols import Batch
 from regard.data.text.parallel import encoded
-from regard.inference.attention import readable
+from regard.inference.attention import check_readable
 from regard.inference.translate import source_labels
-from regard.outputs.next_token import Prediction
+from regard.outputs.next_token import NextTokens
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
@@ -41,7 +42,7 @@ class Reach:
 
 def reach(name: str, task: OpenTask, model: nn.Module, text: str) -> Reach:
     """How far the gradient of one prediction reaches into a text; `name` is that of the task."""
-    readable(text)
+    check_readable(Text(text))
     labels, tokens, predict = choose("task with a reach", name, _READ)(task, model, text)
     if not any(isinstance(module, Site) for module in model.modules()):
         return Reach(labels, {ALONE: gradient_lengths(model, tokens, predict)})
@@ -109,8 +110,7 @@ def _of_language_model(task: OpenTask, model: nn.Module, text: str) -> Read:
     labels = tuple(text[begin:end] for begin, end in task.tokeniser.offsets(text))
 
     def predict() -> Tensor:
-        prediction: Prediction = model(tokens, None)[0]
-        logits = prediction.logits()[0, -1]
+        logits = NextTokens.of(model, {"tokens": tokens}).logits()[0, -1]
         return logits.log_softmax(0).max()
 
     return labels, tokens, predict
@@ -126,8 +126,7 @@ def _of_translation(task: OpenTask, model: nn.Module, text: str) -> Read:
     batch: Batch = {name: each.to(device) for name, each in pairs.gather(torch.tensor([0])).items()}
 
     def predict() -> Tensor:
-        prediction: Prediction = model(batch)[0]
-        return prediction.log_probability(batch["targets"])[0, last]
+        return NextTokens.of(model, batch).log_probability(batch["targets"])[0, last]
 
     return tuple(source_labels(task, text)), batch["source"], predict
 

@@ -33,6 +33,9 @@ from regard.explain.sampling import (
     steps,
 )
 from regard.inference.translate import TO_THE_SOURCE
+from regard.outputs.classes import Classes
+from regard.outputs.next_token import NextTokens
+from regard.outputs.tags import Tags
 from regard.runs.run import Run
 from regard.tasks.classify import Classification
 from regard.tasks.language_model import LanguageModelling
@@ -73,8 +76,9 @@ def classifier(
 ) -> Attended:
     """A reader of texts; `some` of them show what the site looks at."""
     special = marks(task.tokeniser)
+    predict = _logits_of(model)
     reader = Attended(
-        model, site, embedding_of(model, some), model, head=head, special=special,
+        model, site, embedding_of(model, some), predict, head=head, special=special,
         stack=text_stack(model),
     )  # fmt: skip
     with torch.no_grad(), record(model, site) as tape:
@@ -87,9 +91,14 @@ def classifier(
     second = some["parts"] == 1
     first_only = task.reading.pairs and not (looked & second).any()
     return Attended(
-        model, site, reader.embedding, model, head=head, special=special, grouped=grouped,
+        model, site, reader.embedding, predict, head=head, special=special, grouped=grouped,
         only=(lambda batch: batch["parts"] == 0) if first_only else None, stack=reader.stack,
     )  # fmt: skip
+
+
+def _logits_of(model: nn.Module) -> Callable[[Batch], Tensor]:
+    """What predicts the logits of classes."""
+    return lambda batch: Classes.of(model, batch).logits
 
 
 def text_stack(model: nn.Module) -> Stack | None:
@@ -107,7 +116,7 @@ def text_stack(model: nn.Module) -> Stack | None:
     def first(batch: Batch) -> Tensor:
         return at_place(torch.zeros_like(batch["lengths"]), batch["tokens"].shape[1])
 
-    return Stack(model, model, layers, pooled if pools else first)
+    return Stack(model, _logits_of(model), layers, pooled if pools else first)
 
 
 def sentence_vectors(model: nn.Module, site: str) -> nn.Module:
@@ -194,10 +203,10 @@ class Tagger(Attended):
     def tagged(self, batch: Batch) -> Float[Tensor, "B C"]:
         """The log-probabilities of the word's tags, whatever the others are."""
         one = torch.ones_like(batch["place"])
-        said = self.model({**batch, "words": one} if "firsts" in batch else batch)
+        output = Tags.of(self.model, {**batch, "words": one} if "firsts" in batch else batch)
         column = torch.zeros_like(one) if "firsts" in batch else batch["place"]
         rows = torch.arange(len(one), device=one.device)
-        likely: Tensor = said.probabilities()[rows, column]
+        likely = output.probabilities()[rows, column]
         return likely.clamp_min(torch.finfo(likely.dtype).tiny).log()
 
     def judged(self, batch: Batch) -> Bool[Tensor, "B T"]:
@@ -224,10 +233,8 @@ def _of_translation(run: Run, asked: Asked, split: Split) -> _Made:
     some = shown(batches, model)
 
     def predict(batch: Batch) -> Tensor:
-        prediction, _ = model(batch)
         rows = torch.arange(len(batch["step"]), device=batch["step"].device)
-        logits: Tensor = prediction.logits()[rows, batch["step"]]  # [B,V]
-        return logits
+        return NextTokens.of(model, batch).logits()[rows, batch["step"]]  # [B,V]
 
     site = site_of(run, asked.site, TO_THE_SOURCE)
     kind = sites_of(model)[site].kind
@@ -274,10 +281,8 @@ def _of_language_model(run: Run, asked: Asked, split: Split) -> _Made:
         return batch["lengths"].clamp_min(1) - 1
 
     def predict(batch: Batch) -> Tensor:
-        prediction, _ = model(batch["tokens"], None)
         rows = torch.arange(len(batch["tokens"]), device=batch["tokens"].device)
-        logits: Tensor = prediction.logits()[rows, last(batch)]  # [B,V]
-        return logits
+        return NextTokens.of(model, batch).logits()[rows, last(batch)]  # [B,V]
 
     def windows() -> Iterator[Batch]:
         for index in range(len(batches)):

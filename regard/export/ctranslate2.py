@@ -17,6 +17,7 @@ from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.feedforward import FeedForward
 from regard.models.language.gpt import GPT
 from regard.models.translation.transformer import Transformer
+from regard.outputs.next_token import NextTokens
 
 if TYPE_CHECKING:
     from ctranslate2.specs import TransformerDecoderModelSpec, TransformerSpec
@@ -230,7 +231,7 @@ def difference(
         generator = ctranslate2.Generator(str(folder), device="cpu", compute_type="float32")
         theirs = generator.score_batch(by_name)
         with torch.no_grad():
-            ours = model(tokens[:, :-1])[0].log_probability(tokens[:, 1:])
+            ours = NextTokens.of(model, {"tokens": tokens[:, :-1]}).log_probability(tokens[:, 1:])
     else:
         source = torch.randint(0, len(source_words), (3, length), generator=made)
         translator = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
@@ -242,7 +243,7 @@ def difference(
             "tokens": torch.cat((first, tokens), 1),
         }
         with torch.no_grad():
-            ours = model(batch)[0].log_probability(torch.cat((tokens, last), 1))
+            ours = NextTokens.of(model, batch).log_probability(torch.cat((tokens, last), 1))
     told = torch.tensor([list(each.log_probs) for each in theirs])  # [B,T]
     return float((told - ours).abs().max())
 

@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 from regard.layers.text_encoder import TextEncoder
 from regard.models.language.gpt import GPT
-from regard.models.text.bert import Said
-from regard.models.text.bert_reader import Spans
+from regard.outputs.classes import Classes
+from regard.outputs.masked_lm import MaskedLMOutput
+from regard.outputs.next_token import NextTokens
+from regard.outputs.spans import Spans
 from regard.outputs.tags import Tags
 
 if TYPE_CHECKING:
@@ -42,8 +44,7 @@ class Continues(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         """The logits of what follows each token."""
-        logits: Tensor = self.model(tokens)[0].logits()
-        return logits
+        return NextTokens.of(self.model, {"tokens": tokens}).logits()
 
 
 class Encodes(nn.Module):
@@ -73,13 +74,13 @@ class Encodes(nn.Module):
 
 def outputs(said: object) -> dict[str, Tensor]:
     """What a model says as tensors by name: scores, or states if it has no head."""
-    if isinstance(said, Tensor):
-        return {"logits": said}
+    if isinstance(said, Classes):
+        return {"logits": said.logits}
     if isinstance(said, Tags):
         return {"logits": said.scores}
     if isinstance(said, Spans):
         return {"logits": torch.stack((said.first, said.last), 2)}
-    assert isinstance(said, Said)
+    assert isinstance(said, MaskedLMOutput)
     words = None if said.words is None else said.words.logits()
     heads = {"logits": words, "next_sentence": said.next_sentence}
     found = {name: each for name, each in heads.items() if each is not None}

@@ -11,10 +11,11 @@ torch.Size([2, 5, 6])
 """
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import choose, positive
+from regard.core.padding import real_positions
 from regard.kernels.dropout import Dropout
 from regard.layers.recurrent import CELLS
 
@@ -41,7 +42,7 @@ class Bidirectional(nn.Module):
         self, x: Float[Tensor, "B T C"], lengths: Int[Tensor, "B"]
     ) -> Float[Tensor, "B T D"]:
         """A state for every word."""
-        real = within(lengths, x.shape[1])  # [B,T]
+        real = real_positions(lengths, x.shape[1])  # [B,T]
         turn = mirrored(lengths, x.shape[1])[..., None]  # [B,T,1]
         for depth, (forth, back) in enumerate(zip(self.forth, self.back, strict=True)):
             if depth:
@@ -60,15 +61,6 @@ class Bidirectional(nn.Module):
         end = (lengths.to(states.device) - 1).clamp_min(0)[:, None, None]
         ahead = states[..., :half].gather(1, end.expand(-1, 1, half))  # [B,1,D/2]
         return torch.cat((ahead.squeeze(1), states[:, 0, half:]), dim=1)
-
-
-def within(lengths: Int[Tensor, "B"], width: int) -> Bool[Tensor, "B T"]:
-    """Which positions are real.
-
-    >>> within(torch.tensor([2, 0]), 3).int().tolist()
-    [[1, 1, 0], [0, 0, 0]]
-    """
-    return torch.arange(width, device=lengths.device) < lengths[:, None]
 
 
 def mirrored(lengths: Int[Tensor, "B"], width: int) -> Int[Tensor, "B T"]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
-from regard.outputs.next_token import Prediction
+from regard.outputs.next_token import NextTokens
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class Carrying(nn.Module, ABC):
     """A language model whose step is a window of one token."""
 
     @abstractmethod
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Prediction, Carry]:
-        """What follows each token, and what to hand on."""
+    def forward(self, batch: Batch, carry: Carry | None = None) -> NextTokens:
+        """The next token after each of `tokens` [B,T], and the carry for the next window."""
 
     def start(self, source: Batch) -> Carried:
         """The state after a prompt, all but its last token, which the first step reads."""
         tokens = source["tokens"]
         if tokens.shape[1] == 0:
             raise UserError("a prompt needs at least one token")
-        return Carried() if tokens.shape[1] == 1 else Carried(self(tokens[:, :-1])[1])
+        return (
+            Carried() if tokens.shape[1] == 1 else Carried(self({"tokens": tokens[:, :-1]}).carry)
+        )
 
     def step(
         self, tokens: Int[Tensor, "B"], state: Carried
     ) -> tuple[Float[Tensor, "B V"], Carried]:
         """Logits of what follows these tokens."""
-        prediction, carry = self(tokens[:, None], state.carry)
-        return prediction.logits().squeeze(1), Carried(carry)
+        output = NextTokens.of(self, {"tokens": tokens[:, None]}, state.carry)
+        return output.logits().squeeze(1), Carried(output.carry)
 
 
 def following(

@@ -11,8 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import positive
+from regard.core.protocols import Carry
 from regard.kernels.dropout import Dropout
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 class Lexicon(nn.Module):
@@ -47,7 +48,7 @@ class Lexicon(nn.Module):
         vectors: Tensor = self.drop(self.embed(tokens))
         return vectors
 
-    def predict(self, states: Float[Tensor, "B T D"]) -> Vocabulary:
-        """What these states say of the next token."""
+    def predict(self, states: Float[Tensor, "B T D"], carry: Carry | None = None) -> SoftmaxOutput:
+        """The next token after each state; the carry is passed on."""
         table = self.embed if self.output is None else self.output
-        return Vocabulary(self.drop(states), table.weight, self.bias)
+        return SoftmaxOutput(self.drop(states), table.weight, self.bias, carry=carry)

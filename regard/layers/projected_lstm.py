@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import above_zero, positive
-from regard.layers.bidirectional import within
+from regard.core.padding import real_positions
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ProjectedLSTM(nn.Module):
         """The state after each word, zero at padding, and the last one."""
         given = state or self.start(x)
         hidden, cell = given.hidden, given.cell
-        real = None if lengths is None else within(lengths, x.shape[1])  # [B,T]
+        real = None if lengths is None else real_positions(lengths, x.shape[1])  # [B,T]
         states: list[Tensor] = []
         for time, gates in enumerate(self.read(x).unbind(1)):
             new_hidden, new_cell = self._step(gates + self.again(hidden), cell)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import positive
-from regard.layers.bidirectional import within
+from regard.core.padding import real_positions
 
 _SMALL = 1e-12
 """Keeps the variance of nothing from dividing by zero, as in ELMo's code."""
@@ -47,7 +47,7 @@ class ScalarMix(nn.Module):
 
 def normed(layers: Float[Tensor, "L B T D"], lengths: Int[Tensor, "B"]) -> Float[Tensor, "L B T D"]:
     """Each layer less its mean, over its deviation, both over real positions; padding is zero."""
-    real = within(lengths, layers.shape[2])[..., None].to(layers.dtype)  # [B,T,1]
+    real = real_positions(lengths, layers.shape[2])[..., None].to(layers.dtype)  # [B,T,1]
     count = (real.sum() * layers.shape[3]).clamp_min(1)
     held = layers * real
     mean = held.sum((1, 2, 3), keepdim=True) / count

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.layers.bidirectional import Bidirectional, within
+from regard.core.padding import real_positions
+from regard.layers.bidirectional import Bidirectional
 
 _WIDER = 1.2
 """How much longer than its shortest sentence the longest of a group may be ..."""
@@ -63,7 +64,7 @@ class SentenceCut:
         places, states = [], []
         for group in self.groups():
             lengths = self.lengths[group]
-            real = within(lengths, int(lengths.max()))  # [M,T]
+            real = real_positions(lengths, int(lengths.max()))  # [M,T]
             span = torch.arange(real.shape[1], device=x.device)
             at = torch.where(real, self.starts[group][:, None] + span, 0)  # [M,T]
             states.append(encoder(flat[at], lengths)[real])  # [K,D]

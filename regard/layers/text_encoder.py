@@ -24,9 +24,9 @@ from torch.utils.checkpoint import checkpoint
 from regard.attention import Mask, padding, sinusoid
 from regard.core.config import Config
 from regard.core.errors import UserError, choose, divides
+from regard.core.padding import real_positions
 from regard.core.protocols import Batch
 from regard.kernels.dropout import Dropout
-from regard.layers.bidirectional import within
 from regard.layers.block import EncoderBlock
 from regard.layers.embedding import SegmentEmbedding, TokenEmbedding
 from regard.layers.feedforward import ACTIVATIONS, FeedForward
@@ -204,7 +204,7 @@ def real_of(batch: Batch) -> Bool[Tensor, "B T"] | None:
     if "allowed" in batch:
         return batch["allowed"].bool()
     if "lengths" in batch:
-        return within(batch["lengths"], batch["tokens"].shape[1])
+        return real_positions(batch["lengths"], batch["tokens"].shape[1])
     return None
 
 

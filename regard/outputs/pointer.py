@@ -1,18 +1,19 @@
-"""A mixture of an output layer and a pointer: words may also be said by pointing at where they are.
+"""A mixture of an output layer and a pointer: a token is generated, or copied from where it stands.
 
-p(w) = share · p_words(w) + Σ pointed, summed over all keys that hold w. Sums are taken in log
-space, in float32, and a word that no key holds adds nothing there: -∞, not the logarithm of a
-rounding error. A target that neither side can produce has log p = -∞, without a gradient; the loss
-counts it as the smallest positive number of its dtype (about 87 nats in float32), so that one such
-target leaves a batch its finite loss and its gradient.
+p(w) = share · p_generated(w) + Σ pointer, summed over all keys with token w. Sums are taken in log
+space, in float32, and a token of no key adds nothing there: -∞, not the logarithm of a rounding
+error. A target that neither side can produce has log p = -∞, without a gradient; the loss counts it
+as the smallest positive number of its dtype (about 87 nats in float32), so that one such target
+leaves a batch its finite loss and its gradient.
 
-Keys may hold words beyond the vocabulary of the output layer, which `Extended` makes room for.
+Keys may have tokens beyond the vocabulary of the output layer; `ExtendedSoftmax` makes room for
+them.
 
 >>> import torch
->>> from regard.outputs.next_token import Vocabulary
->>> words = Vocabulary(torch.zeros(1, 1, 4), torch.zeros(8, 4))             # 1/8 for each of 8
->>> share, pointed = torch.full((1, 1), 0.4), torch.tensor([[[0.1, 0.2, 0.3]]])
->>> mixture = PointerMixture(words, share, pointed, held=torch.tensor([[5, 2, 5]]))
+>>> from regard.outputs.next_token import SoftmaxOutput
+>>> generated = SoftmaxOutput(torch.zeros(1, 1, 4), torch.zeros(8, 4))      # 1/8 for each of 8
+>>> share, pointer = torch.full((1, 1), 0.4), torch.tensor([[[0.1, 0.2, 0.3]]])
+>>> mixture = PointerMixture(generated, share, pointer, key_tokens=torch.tensor([[5, 2, 5]]))
 >>> round(mixture.log_probability(torch.tensor([[5]])).exp().item(), 4)     # 0.4/8 + 0.1 + 0.3
 0.45
 """
@@ -26,57 +27,58 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.attention import copied
+from regard.core.padding import IGNORE
 from regard.core.precision import in_float32
-from regard.outputs.next_token import IGNORED, Prediction, Vocabulary
+from regard.outputs.next_token import NextTokens, SoftmaxOutput
 
 
 @dataclass(frozen=True)
-class Extended(Prediction):
-    """An output layer, and after its vocabulary some words that it cannot say."""
+class ExtendedSoftmax(NextTokens):
+    """An output layer, and after its vocabulary some tokens that it cannot generate."""
 
-    words: Vocabulary
+    generated: SoftmaxOutput
     extra: int
-    """How many it cannot say."""
+    """How many it cannot generate."""
 
-    def surprise(
-        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, never: int | None = None
+    def nll(
+        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, excluded: int | None = None
     ) -> Float[Tensor, ""]:
         """That of the output layer; infinite if there is any other target."""
-        beyond = targets >= len(self.words.weight)
-        sayable = torch.where(beyond, IGNORED, targets)
-        said = self.words.surprise(sayable, smoothing=smoothing, never=never)
-        return torch.where(beyond.any(), torch.inf, said)
+        beyond = targets >= len(self.generated.weight)
+        known = torch.where(beyond, IGNORE, targets)
+        nll = self.generated.nll(known, smoothing=smoothing, excluded=excluded)
+        return torch.where(beyond.any(), torch.inf, nll)
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """That of the output layer; -∞ for what it cannot say."""
-        beyond = targets >= len(self.words.weight)
-        said = self.words.log_probability(torch.where(beyond, IGNORED, targets))
-        return torch.where(beyond, -torch.inf, said)
+        """That of the output layer; -∞ for tokens that it cannot generate."""
+        beyond = targets >= len(self.generated.weight)
+        logs = self.generated.log_probability(torch.where(beyond, IGNORE, targets))
+        return torch.where(beyond, -torch.inf, logs)
 
     def logits(self) -> Float[Tensor, "B T V"]:
         """Those of the output layer, and -∞ for the others."""
-        return F.pad(self.words.logits(), (0, self.extra), value=-torch.inf)
+        return F.pad(self.generated.logits(), (0, self.extra), value=-torch.inf)
 
 
 @dataclass(frozen=True)
-class PointerMixture(Prediction):
-    """What an output layer says, and where a pointer points."""
+class PointerMixture(NextTokens):
+    """The distribution of an output layer, and that of a pointer over keys."""
 
-    words: Prediction
-    """What the output layer says."""
+    generated: NextTokens
+    """The distribution of the output layer."""
     share: Float[Tensor, "B T"]
     """How much of the probability is the output layer's."""
-    pointed: Float[Tensor, "B T K"]
+    pointer: Float[Tensor, "B T K"]
     """How much is at each key; with `share` this sums to one."""
-    held: Int[Tensor, "B K"]
-    """The token that each key holds."""
+    key_tokens: Int[Tensor, "B K"]
+    """The token of each key."""
 
-    def surprise(
-        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, never: int | None = None
+    def nll(
+        self, targets: Int[Tensor, "B T"], *, smoothing: float = 0.0, excluded: int | None = None
     ) -> Float[Tensor, ""]:
-        """-log p; only smoothing, which speaks of every word, needs the table of all words.
+        """-log p; only smoothing, a mean over all tokens, needs the table of all of them.
 
-        It is spread over the words that can be said at all.
+        That mean is over the tokens with a probability above zero.
         """
         right = self.log_probability(targets)
         smallest = math.log(torch.finfo(right.dtype).tiny)
@@ -85,26 +87,26 @@ class PointerMixture(Prediction):
             return -right.sum()
         every = self.logits()
         possible = every > -torch.inf
-        if never is not None:
-            possible = possible & (torch.arange(every.shape[2], device=every.device) != never)
-        spread = torch.where(possible, every, 0.0).sum(2) / possible.sum(2)  # [B,T]
-        spread = torch.where(targets == IGNORED, 0.0, spread)
-        return -((1 - smoothing) * right + smoothing * spread).sum()
+        if excluded is not None:
+            possible = possible & (torch.arange(every.shape[2], device=every.device) != excluded)
+        mean = torch.where(possible, every, 0.0).sum(2) / possible.sum(2)  # [B,T]
+        mean = torch.where(targets == IGNORE, 0.0, mean)
+        return -((1 - smoothing) * right + smoothing * mean).sum()
 
     def log_probability(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """The weights of the keys that hold the target, and the output layer's part."""
-        found = self.held.unsqueeze(1) == targets.unsqueeze(2)  # [B,T,K]
-        share, pointed = in_float32(self.share), in_float32(self.pointed)
-        from_words = _log_or_none(share) + self.words.log_probability(targets)  # [B,T]
-        from_keys = _log_or_none((pointed * found).sum(2))
-        return torch.where(targets == IGNORED, 0.0, _log_sum(from_words, from_keys))
+        """The weights of the keys with the target, and the output layer's part."""
+        same = self.key_tokens.unsqueeze(1) == targets.unsqueeze(2)  # [B,T,K]
+        share, pointer = in_float32(self.share), in_float32(self.pointer)
+        generated = _log_or_none(share) + self.generated.log_probability(targets)  # [B,T]
+        from_keys = _log_or_none((pointer * same).sum(2))
+        return torch.where(targets == IGNORE, 0.0, _log_sum(generated, from_keys))
 
     def logits(self) -> Float[Tensor, "B T V"]:
-        """Log p of every word."""
-        share, pointed = in_float32(self.share), in_float32(self.pointed)
-        words = in_float32(self.words.logits()).log_softmax(2)  # [B,T,V]
-        total = copied(pointed.unsqueeze(1), self.held.unsqueeze(1), words.shape[2]).squeeze(1)
-        return _log_sum(_log_or_none(share).unsqueeze(2) + words, _log_or_none(total))
+        """Log p of every token."""
+        share, pointer = in_float32(self.share), in_float32(self.pointer)
+        logs = in_float32(self.generated.logits()).log_softmax(2)  # [B,T,V]
+        total = copied(pointer.unsqueeze(1), self.key_tokens.unsqueeze(1), logs.shape[2]).squeeze(1)
+        return _log_sum(_log_or_none(share).unsqueeze(2) + logs, _log_or_none(total))
 
 
 def _log_sum(first: Tensor, second: Tensor) -> Tensor:

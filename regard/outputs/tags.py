@@ -1,13 +1,13 @@
-"""What a tagger says of each word, as a value: a loss asks it how likely tags are, people the best.
+"""A tag for each word of a sentence: the loss of tags, their probabilities, and the best ones.
 
-`Apart` decides each word for itself; `Chain` (layers/crf.py) decides a sentence as a whole.
+`IndependentTags` decides each word by itself; `ChainTags` (outputs/crf.py) a sentence as a whole.
 
->>> said = Apart(torch.zeros(1, 2, 3), torch.tensor([2]))
->>> round(said.surprise(torch.tensor([[0, 1]])).item() / 2, 4)          # log 3 for each word
+>>> output = IndependentTags(torch.zeros(1, 2, 3), torch.tensor([2]))
+>>> round(output.nll(torch.tensor([[0, 1]])).item() / 2, 4)          # log 3 for each word
 1.0986
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -15,11 +15,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.layers.bidirectional import within
+from regard.core.padding import real_positions
+from regard.core.protocols import Batch
+from regard.outputs.output import ModelOutput
 
 
 @dataclass(frozen=True)
-class Tags(ABC):
+class Tags(ModelOutput):
     """Tags of the words of some sentences; those at padding mean nothing."""
 
     scores: Float[Tensor, "B T C"]
@@ -27,7 +29,7 @@ class Tags(ABC):
     lengths: Int[Tensor, "B"]
 
     @abstractmethod
-    def surprise(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    def nll(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
         """-log p of the tags of every sentence, summed."""
 
     @abstractmethod
@@ -38,21 +40,26 @@ class Tags(ABC):
     def probabilities(self) -> Float[Tensor, "B T C"]:
         """Of every tag at every word, whatever the others are; 0 at padding."""
 
+    def loss(self, batch: Batch) -> Float[Tensor, ""]:
+        """Against `tags` [B,T]."""
+        return self.with_auxiliary(self.nll(batch["tags"]))
+
 
 @dataclass(frozen=True)
-class Apart(Tags):
+class IndependentTags(Tags):
     """A softmax at each word."""
 
-    def surprise(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
+    def nll(self, targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
         """The cross-entropy of the real words."""
-        real = within(self.lengths, targets.shape[1])
+        real = real_positions(self.lengths, targets.shape[1])
         return F.cross_entropy(self.scores[real], targets[real], reduction="sum")
 
     def best(self) -> Int[Tensor, "B T"]:
         """The best of each word."""
-        return torch.where(within(self.lengths, self.scores.shape[1]), self.scores.argmax(2), 0)
+        real = real_positions(self.lengths, self.scores.shape[1])
+        return torch.where(real, self.scores.argmax(2), 0)
 
     def probabilities(self) -> Float[Tensor, "B T C"]:
         """The softmax itself."""
-        real = within(self.lengths, self.scores.shape[1])
+        real = real_positions(self.lengths, self.scores.shape[1])
         return self.scores.softmax(2) * real[..., None]

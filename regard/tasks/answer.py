@@ -1,8 +1,7 @@
 """Answering: the words of a passage that answer a question, or that there are none.
 
-Questions come from files (data/text/questions.py), batches from data/text/windows.py. A model is a module
-from a batch to a value that knows the loss of an answer's two ends and the best span of those that
-are allowed (models/text/bert_reader.py). Answers are scored as SQuAD's own scripts do (scored.py).
+Questions come from files (data/text/questions.py), batches from data/text/windows.py. A model
+returns `Spans` (outputs/spans.py). Answers are scored as SQuAD's own scripts do (squad_metrics.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,9 +14,11 @@ import torch
 from pydantic import PositiveInt
 from torch import nn
 
+from regard.core.axes import Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.mode import evaluating
+from regard.core.inputs import Input, Pair, check_kind
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, BucketBatches
 from regard.data import load as load_tokeniser
@@ -25,11 +26,13 @@ from regard.data.text.files import lines
 from regard.data.text.labelled import labelled_form
 from regard.data.text.questions import Question, questions
 from regard.data.text.windows import NumberedWindows, Window, Windowing
+from regard.outputs.spans import Spans
+from regard.tasks.abilities import Prediction, Reading
 from regard.tasks.classification_data import divided
-from regard.tasks.over_texts import learnt
+from regard.tasks.over_texts import learnt, placed_with
 from regard.tasks.squad_metrics import exact_match, f1, over_all
-from regard.tasks.task import Answer, FileOrShare, Split, found
-from regard.tasks.tokenised import TOKENISER, Tokenised
+from regard.tasks.task import TOKENISER, FileOrShare, Split, found, parts_of
+from regard.tasks.tokenised import Tokenised
 
 
 class Questions(Config):
@@ -158,7 +161,7 @@ class Answering(Tokenised):
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The mean over both ends."""
-        total = model(batch).surprise(batch["first"], batch["last"]) / 2
+        total = Spans.of(model, batch, carry).loss(batch)
         return Loss(total=total, items=int((batch["first"] != IGNORE).sum()))
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
@@ -186,12 +189,12 @@ class Answering(Tokenised):
         held = self.numbers(asked)
         device = next(model.parameters()).device
         batches = BucketBatches(held.lengths, held.gather, seed=0, batch=self.data.evaluate_batch)
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             for index in range(len(batches)):
                 batch = {n: each.to(device) for n, each in batches.batch(0, index).items()}
-                said = model(batch)
-                places, scores = said.best(batch["passage"], self.data.longest_answer)
-                empty = (said.first[:, 0] + said.last[:, 0]).tolist()
+                spans = Spans.of(model, batch)
+                places, scores = spans.best(batch["passage"], self.data.longest_answer)
+                empty = (spans.first[:, 0] + spans.last[:, 0]).tolist()
                 rows = zip(
                     *(batches.numbers(0, index).tolist(), places.tolist(), scores.tolist(), empty),
                     strict=True,
@@ -216,45 +219,52 @@ class Answering(Tokenised):
         refused = self.data.unanswerable and best.empty - best.score > self.data.threshold
         return Found("", 0, best.score, best.empty) if refused else best
 
-    def inputs(self, path: str) -> list[tuple[str, ...]]:
+    @property
+    def takes(self) -> tuple[type[Input], ...]:
+        """A question and its passage."""
+        return (Pair,)
+
+    def inputs(self, path: str) -> list[Input]:
         """The questions of a file, or lines of question, tab and passage."""
         if path.endswith((".txt", ".tsv")) or labelled_form(path) == "tsv":
-            return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
-        return [(each.text, each.passage) for each in questions(path)]
+            return [self.parse(text, f"{path}:{number}") for number, (text,) in lines(path)]
+        return [Pair(each.text, each.passage) for each in questions(path)]
 
-    def parted(self, line: str, where: str) -> tuple[str, ...]:
-        """A question and its passage, apart by a tab."""
-        parts = tuple(line.split("\t", 1))
-        if len(parts) != 2:
-            raise UserError(f"{where}: a question and a passage were expected, apart by a tab")
-        return parts
-
-    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
-        """The answers to lines of question, tab and passage."""
-        numbered = enumerate(lines, start=1)
-        return self.answers(model, [self.parted(each, f"line {n}") for n, each in numbered])
-
-    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
-        """The answer to each question, where it stands, and how it scores."""
-        asked = [Question("", text, passage, (), "") for text, passage in texts]
-        answers = []
-        for (text, _), best in zip(texts, self.found(model, asked), strict=True):
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
+        """The answer to each question, its place in the passage, and its score."""
+        asked = [_question_of(each) for each in inputs]
+        predictions = []
+        for question, best in zip(asked, self.found(model, asked), strict=True):
             fields = {
-                "question": text,
+                "question": question.text,
                 "answer": best.text,
                 "begin": best.begin,
                 "end": best.begin + len(best.text),
                 "score": round(best.score, 4),
                 "no_answer_score": round(best.empty, 4),
             }
-            answers.append(Answer(best.text, fields))
-        return answers
+            predictions.append(Prediction(text=best.text, fields=fields))
+        return predictions
 
-    def shown(self, texts: Sequence[str]) -> tuple[Batch, list[str]]:
-        """The first window of one question as a batch, and the text of each of its tokens."""
-        held = self.numbers([Question("", texts[0], texts[1], (), "")])
-        batch = held.gather(torch.tensor([0]))
-        return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
+    def read(self, model: nn.Module, given: Input) -> Reading:
+        """Run the model on the first window of a question; its axis is tokens, special ones too."""
+        batch = self.numbers([_question_of(given)]).gather(torch.tensor([0]))
+        with eval_mode(model), torch.no_grad():
+            model(placed_with(model, batch))
+        tokens = (self.tokeniser.token(number) for number in batch["tokens"][0].tolist())
+        return Reading(title=given.title, axes={"position": Tokens(labels=tuple(tokens))})
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """Questions, in windows of at most 384 tokens."""
+        window = min(384, context)
+        return {
+            "train": "train.json",
+            "tokeniser": "source",
+            "window": window,
+            "stride": max(1, window // 3),
+            "longest_question": max(1, window // 6),
+        }
 
     def notes(self) -> list[str]:
         """How answers are scored, and how many windows there are."""
@@ -262,6 +272,13 @@ class Answering(Tokenised):
             "exact_match and f1: as SQuAD's scripts count them",
             f"{len(self._training):,} windows to learn from",
         ]
+
+
+def _question_of(given: Input) -> Question:
+    """A question with its passage, and without an answer."""
+    check_kind(given, (Pair,), "answer")
+    text, passage = parts_of(given)
+    return Question("", text, passage, (), "")
 
 
 def better(one: Found | None, other: Found) -> Found:

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 
 import torch
-from jaxtyping import Int
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 
@@ -28,6 +27,7 @@ from regard.data.text.characters import (
     LONGEST_WORD,
     spelled,
 )
+from regard.outputs.both_directions import BothDirections, previous_tokens
 from regard.tasks.language_model import LanguageModelling, Texts, metrics
 from regard.tasks.task import OpenTask, Split
 
@@ -117,30 +117,18 @@ class BidirectionalLM(OpenTask):
         return spellings(self.reads)
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
-        """The surprise of both directions; a word at the edge of a window has one neighbour."""
-        ahead, behind, carry = model(batch["letters"], carry)
-        after, before = batch["targets"], preceding(batch["tokens"])
-        forth, back = ahead.surprise(after), behind.surprise(before)
+        """The loss of both directions; a word at the edge of a window has one neighbour."""
+        output = BothDirections.of(model, batch, carry)
+        both = batch["targets"], previous_tokens(batch["tokens"])
         return Loss(
-            total=forth + back,
-            items=int((after != IGNORE).sum() + (before != IGNORE).sum()),
-            carry=carry,
+            total=output.loss(batch),
+            items=sum(int((targets != IGNORE).sum()) for targets in both),
+            carry=output.carry,
         )
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """What people call the mean loss; ELMo's perplexity is over both directions too."""
         return metrics(totals["loss"])
-
-
-def preceding(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """The word before each; the first of a window has none that is known.
-
-    >>> preceding(torch.tensor([[5, 6, 7]])).tolist()
-    [[-100, 5, 6]]
-    """
-    before = torch.full_like(tokens, IGNORE)
-    before[:, 1:] = tokens[:, :-1]
-    return before
 
 
 def spellings(tokeniser: Tokeniser) -> Tensor:

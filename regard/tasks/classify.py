@@ -1,7 +1,7 @@
 """Classification: which of some classes a text, a pair of texts or a document is.
 
-Examples come from files (data/text/labelled.py); batches are those of data/text/encoding.py with `classes`
-[B]. A model is a module from a batch to logits `[B,C]`.
+Examples come from files (data/text/labelled.py); batches are those of data/text/encoding.py with
+`classes` [B]. A model returns `Classes` (outputs/classes.py).
 """
 
 import logging
@@ -9,28 +9,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard.core.axes import Sentences, Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
+from regard.core.inputs import Document, Input, Pair, Text, check_kind
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, NOBODY, BucketBatches
 from regard.data import load as load_tokeniser
-from regard.data.text.encoding import NumberedTexts, Reading, numbered
+from regard.data.text.encoding import PADDED, NumberedTexts, numbered
+from regard.data.text.encoding import Reading as TextReading
 from regard.data.text.files import lines
 from regard.data.text.labelled import FIELDED, Example, LabelledText, files_in, labelled_form
 from regard.data.text.pipeline import EOS
 from regard.data.text.special_tokens import Frame
+from regard.outputs.classes import Classes
+from regard.tasks.abilities import Choice, Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import Examples, all_examples, examples_of, pieces
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
-from regard.tasks.over_texts import batches_over, learnt
-from regard.tasks.task import Answer, Split
-from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
+from regard.tasks.over_texts import batches_over, learnt, placed_with
+from regard.tasks.sampling import AUDIT_ROWS, every_batch, special_tokens
+from regard.tasks.task import LABELS, TOKENISER, Split, parts_of, read_labels
+from regard.tasks.tokenised import Labelling
 
 _log = logging.getLogger(__name__)
 
@@ -84,11 +89,11 @@ class Classification(Labelling):
         return {**super().sizes, "vocabulary": self.tokeniser.vocabulary + marks}
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> TextReading:
         """How texts become numbers."""
         data = self.data
         pairs = len(data.text) == 2
-        return Reading(
+        return TextReading(
             self.tokeniser,
             pairs,
             data.letters,
@@ -187,23 +192,19 @@ class Classification(Labelling):
 
         When measuring, it is also counted how often each class was there, was said, and was right.
         """
-        logits, beside = _said_of(model, batch)
+        output = _classes_of(model, batch)
         classes = batch["classes"]
-        weights = self.weights if model.training else None
-        total = F.cross_entropy(
-            logits,
+        nll = output.nll(
             classes,
-            weight=None if weights is None else weights.to(logits),
-            ignore_index=IGNORE,
-            reduction="sum",
-            label_smoothing=self.data.smoothing if model.training else 0.0,
+            weight=self.weights if model.training else None,
+            smoothing=self.data.smoothing if model.training else 0.0,
         )
         real = classes != IGNORE
-        said = logits.argmax(1)
-        counts = {"accuracy": float((said == classes).sum())}
+        predicted = output.logits.argmax(1)
+        counts = {"accuracy": float((predicted == classes).sum())}
         if not model.training:
-            counts |= as_counts(self.rates(said[real], classes[real]))
-        return Loss(total=total + beside, items=int(real.sum()), counts=counts)
+            counts |= as_counts(self.rates(predicted[real], classes[real]))
+        return Loss(total=output.with_auxiliary(nll), items=int(real.sum()), counts=counts)
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """The mean loss per text and the share that was right; when measuring, F1 over classes,
@@ -221,8 +222,15 @@ class Classification(Labelling):
         every = zip(self.labels, *counts, strict=True)
         return {label: Rates(*each) for label, *each in every if any(each)}
 
+    def report(self, model: nn.Module, split: Split) -> Report:
+        """Precision and recall of each class, and which class was predicted as which."""
+        counted = self.confusion(model, split)
+        return Report(
+            table=counted.table(), labels=counted.labels, counts=counted.counts, items="texts"
+        )
+
     def confusion(self, model: nn.Module, split: Split) -> Confusion:
-        """How often each class of a split was taken for which."""
+        """How often each class of a split was predicted as which."""
         examples = self.numbers(split)
         said = self.probabilities(model, examples.texts).argmax(1)
         return Confusion.of(self.labels, examples.classes.tolist(), said.tolist())
@@ -231,14 +239,19 @@ class Classification(Labelling):
         """p of each class for each text, in their order."""
         found = torch.zeros(len(texts), len(self.labels))
         for numbers, batch in batches_over(model, texts, self.data.evaluate_batch):
-            found[numbers] = _said_of(model, batch)[0].float().softmax(1).cpu()
+            found[numbers] = _classes_of(model, batch).logits.float().softmax(1).cpu()
         return found
 
     def numbers_of(self, texts: Iterable[Sequence[str]]) -> NumberedTexts:
-        """Texts that nobody has labelled, as numbers."""
+        """Texts without labels, as numbers."""
         return numbered((pieces(each, self.data) for each in texts), self.reading)
 
-    def inputs(self, path: str) -> list[tuple[str, ...]]:
+    @property
+    def takes(self) -> tuple[type[Input], ...]:
+        """Texts, or pairs if the recipe has two fields."""
+        return (Pair,) if len(self.data.text) == 2 else (Text,)
+
+    def inputs(self, path: str) -> list[Input]:
         """The texts of a file: in the fields of the recipe if it has any, else one a line.
 
         Where training took whole files, or lines as sentences, a file is one text, and a folder is
@@ -249,7 +262,7 @@ class Classification(Labelling):
         if form == "folder" and own == "folder":
             return [text for file in files_in(path) for text in self.inputs(file)]
         if form == "line" and (own == "folder" or self.data.sentences == "lines"):
-            return [("\n".join(text for _, (text,) in lines(path)),)]
+            return [Document("\n".join(text for _, (text,) in lines(path)))]
         if form in FIELDED and not self.data.text:
             raise UserError(
                 f"{path}: the recipe of this run names no fields, so its texts are lines; give a "
@@ -257,25 +270,32 @@ class Classification(Labelling):
             )
         if form in FIELDED:
             source = LabelledText(path=path, form=form, text=self.data.text)
-            return [each.texts for each in source.examples()]
-        return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
+            return [_input_of(each.texts) for each in source.examples()]
+        return [self.parse(text, f"{path}:{number}") for number, (text,) in lines(path)]
 
-    def parted(self, line: str, where: str) -> tuple[str, ...]:
-        """The parts of a line: one, or the two of a pair apart by a tab."""
-        parts = max(1, len(self.data.text))
-        found = tuple(line.split("\t", parts - 1))
-        if len(found) != parts:
-            raise UserError(f"{where}: a pair was expected, its two parts apart by a tab")
-        return found
+    def _parts(self, given: Input) -> tuple[str, ...]:
+        """The text of an input, or the two of a pair."""
+        check_kind(given, self.takes, "classify")
+        return parts_of(given)
 
-    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
-        """What each line is; the parts of a pair are apart by a tab."""
-        numbered = enumerate(lines, start=1)
-        return self.answers(
-            model, [self.parted(each, f"line {number}") for number, each in numbered]
+    def read(self, model: nn.Module, given: Input) -> Reading:
+        """Run the model on one text; its axes are tokens, sentences and the whole text."""
+        batch, tokens, sentences = self.labelled(self._parts(given))
+        with eval_mode(model), torch.no_grad():
+            p = Classes.of(model, placed_with(model, batch)).logits[0].float().softmax(0)
+        best = int(p.argmax())
+        # In both orders, a class comes from two passes, and this is only one of them.
+        title = given.title if self.data.both_ways else f"{self.labels[best]} {float(p[best]):.4f}"
+        return Reading(
+            title=title,
+            axes={
+                "position": Tokens(labels=tuple(tokens)),
+                "sentence": Sentences(labels=tuple(sentences)),
+                "text": Sentences(labels=(title,)),
+            },
         )
 
-    def shown(self, parts: Sequence[str]) -> tuple[Batch, list[str], list[str]]:
+    def labelled(self, parts: Sequence[str]) -> tuple[Batch, list[str], list[str]]:
         """One text as a batch, the text of each of its tokens, and its sentences if it has any."""
         batch = self.numbers_of([parts]).gather(torch.tensor([0]))
         if self.frame is not None:
@@ -294,51 +314,107 @@ class Classification(Labelling):
         read = batch["tokens"].shape[1], int(batch["parts"].max()) + 1  # what max_length leaves
         return batch, tokens[: read[0]], joined[: read[1]]
 
-    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
-        """What each text is, with the probability of every class."""
-        likely = self.probabilities(model, self.numbers_of(texts))
-        answers = []
-        for text, row in zip(texts, likely.tolist(), strict=True):
-            named = {label: round(p, 6) for label, p in zip(self.labels, row, strict=True)}
-            best = max(named, key=lambda label: named[label])
-            shown = text[0] if len(text) == 1 else list(text)
-            fields = {"text": shown, "label": best, "probabilities": named}
-            answers.append(Answer(f"{best}\t{named[best]:.4f}", fields))
-        return answers
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
+        """The class of each text, with the probability of every class."""
+        texts = [self._parts(each) for each in inputs]
+        rows = self.probabilities(model, self.numbers_of(texts)).tolist()
+        return [self._prediction(text, row) for text, row in zip(texts, rows, strict=True)]
+
+    def _prediction(self, text: Sequence[str], row: Sequence[float]) -> Prediction:
+        named = {label: round(p, 6) for label, p in zip(self.labels, row, strict=True)}
+        choices = [Choice(label, p) for label, p in named.items()]
+        choices.sort(key=lambda choice: -choice.probability)
+        shown = text[0] if len(text) == 1 else list(text)
+        return Prediction(
+            text=f"{choices[0].text}\t{choices[0].probability:.4f}",
+            fields={"text": shown, "label": choices[0].text, "probabilities": named},
+            choices=tuple(choices),
+        )
+
+    @property
+    def adds_special_tokens(self) -> bool:
+        """A start, a delimiter and an extract token, as GPT's classifiers have them."""
+        return self.data.frame == "gpt"
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """Texts and labels in columns."""
+        return {
+            "train": "train.tsv",
+            "text": ["text"],
+            "label": "label",
+            "tokeniser": "source",
+            "max_length": context,
+        }
+
+    def checkpoint_problem(self) -> str | None:
+        """Models of transformers read a pair in one order."""
+        if not self.data.both_ways:
+            return None
+        return (
+            "reads pairs in both orders and adds up their logits (data.both_ways), which no model "
+            "of transformers does; train with data.both_ways=false to write it"
+        )
 
     def notes(self) -> list[str]:
         """The classes, and how much padding the training batches hold."""
         waste = self.batches().waste(0)
         return [f"classes: {', '.join(self.labels)}", f"padding of training batches: {waste:.1%}"]
 
+    def subject(self, split: Split, *, most: int, seed: int) -> Subject:
+        """Texts, pairs or documents of a split; the class of each is predicted."""
+        examples = self.numbers(split)
+        classes = set(examples.classes.tolist())
+        if len(classes) == 1:
+            raise UserError(
+                f"all {split} texts are {self.labels[classes.pop()]!r}; with one class there is "
+                "nothing to explain"
+            )
+        every = examples.texts.lengths
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(every), generator=generator)[:most].sort().values
+        batches = BucketBatches(
+            [every[each] for each in chosen.tolist()],
+            lambda numbers: examples.gather(chosen[numbers]),
+            seed=0,
+            batch=AUDIT_ROWS,
+        )
+        return Subject(
+            batches=tuple(every_batch(batches)),
+            predict=lambda model, batch: Classes.of(model, batch).logits,
+            special=special_tokens(self.tokeniser),
+            padding={"parts": PADDED},
+            units={"sentence": _part_numbers} if self.data.sentences != "none" else {},
+            segments=_part_numbers if self.reading.pairs else None,
+            targets="classes",
+        )
 
-@runtime_checkable
-class LearnsBeside(Protocol):
-    """A classifier that learns something else while it learns classes: GPT, the next token."""
 
-    def learning(self, batch: Batch) -> tuple[Float[Tensor, "B C"], Float[Tensor, ""]]:
-        """The scores of classes, and the loss of what else there is, summed over texts."""
-        ...
+def _part_numbers(batch: Batch) -> Int[Tensor, "B T"]:
+    """The sentence, or the part of a pair, that each token belongs to."""
+    return batch["parts"]
 
 
-def _said_of(model: nn.Module, batch: Batch) -> tuple[Float[Tensor, "B C"], Tensor | float]:
-    """The scores of classes, and the loss of what else is learnt in training.
+def _classes_of(model: nn.Module, batch: Batch) -> Classes:
+    """The classes of texts, or of pairs.
 
-    Of a pair in both orders scores are added up, as Radford et al. (2018, section 3.3) do with the
-    states that a linear layer scores.
+    For a pair in both orders logits are added up, as Radford et al. (2018, section 3.3) do with the
+    states under a linear layer.
     """
     turned = {n.removeprefix("turned_"): each for n, each in batch.items() if "turned_" in n}
-    logits: Tensor | float = 0.0
-    beside: Tensor | float = 0.0
-    for held in (batch, turned) if turned else (batch,):
-        if model.training and isinstance(model, LearnsBeside):
-            scores, more = model.learning(held)
-            beside = beside + more
-        else:
-            scores = model(held)
-        logits = logits + scores
-    assert isinstance(logits, Tensor)
-    return logits, beside
+    output = Classes.of(model, batch)
+    if not turned:
+        return output
+    other = Classes.of(model, turned)
+    both = [each.auxiliary for each in (output, other) if each.auxiliary is not None]
+    return Classes(
+        output.logits + other.logits, auxiliary=torch.stack(both).sum() if both else None
+    )
+
+
+def _input_of(texts: Sequence[str]) -> Input:
+    """A text, or a pair of two."""
+    return Text(texts[0]) if len(texts) == 1 else Pair(texts[0], texts[1])
 
 
 def _by_number(label: str) -> tuple[int, float, str]:

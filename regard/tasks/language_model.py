@@ -6,12 +6,17 @@ from math import exp, log
 from pathlib import Path
 from typing import Literal
 
+import torch
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt, model_validator
-from torch import nn
+from torch import Tensor, nn
 
+from regard.core.axes import Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch, Batches, Carry, InTurns, Loss, Stepper
+from regard.core.inputs import Input
+from regard.core.mode import eval_mode
+from regard.core.protocols import Batch, Batches, Carry, InTurns, Loss, Selectable, Stepper
 from regard.data import (
     IGNORE,
     WHOLE,
@@ -31,8 +36,14 @@ from regard.data import load as load_tokeniser
 from regard.data.text.files import STDIN
 from regard.data.text.spool import spooled
 from regard.decode import Piece, Request, stream_text
-from regard.tasks.task import FileOrShare, Split, found
-from regard.tasks.tokenised import TOKENISER, Tokenised
+from regard.outputs.next_token import NextTokens
+from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
+from regard.tasks.sampling import every_batch, take_rows
+from regard.tasks.task import TOKENISER, FileOrShare, Split, found, text_of
+from regard.tasks.tokenised import Tokenised
+
+_CHOICES = 20
+"""How many next tokens a prediction names, the most probable first."""
 
 
 class Texts(Config):
@@ -125,15 +136,17 @@ class LanguageModelling(Tokenised):
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch that goes on where the batch before it ended."""
-        prediction, carry = model(batch["tokens"], carry)
+        output = NextTokens.of(model, batch, carry)
         smoothing = self.data.smoothing if model.training else 0.0
         targets = batch["targets"]
         # That of a tokeniser from elsewhere may be a token of the text too.
-        never = self.tokeniser.pad if smoothing and self.tokeniser.kind else None
+        excluded = self.tokeniser.pad if smoothing and self.tokeniser.kind else None
         return Loss(
-            total=prediction.surprise(targets, smoothing=smoothing, never=never),
+            total=output.with_auxiliary(
+                output.nll(targets, smoothing=smoothing, excluded=excluded)
+            ),
             items=int((targets != IGNORE).sum()),
-            carry=carry,
+            carry=output.carry,
         )
 
     @property
@@ -181,19 +194,112 @@ class LanguageModelling(Tokenised):
         """What people call the mean loss per token."""
         return metrics(totals["loss"])
 
-    def write(
+    def generate(
         self, model: nn.Module, prompt: str, request: Request, stops: Sequence[str] = ()
     ) -> Iterator[Piece]:
-        """Texts that go on from a prompt, piece by piece; the prompt is not repeated.
+        """Continuations of a prompt, piece by piece; the prompt is not repeated.
 
-        An empty prompt is the end of a line, after which anything may begin.
+        An empty prompt stands for the end of a line.
         """
-        if not isinstance(model, Stepper):
-            raise UserError(f"a {type(model).__name__} cannot write: it has no start and step")
+        stepper = _stepper(model)
         tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
         device = next(model.parameters()).device
-        asked = replace(request, device=device, stop=frozenset(request.stop) | self.ends)
-        yield from stream_text(model, [tokens], self.tokeniser, asked, stops=stops)
+        request = replace(request, device=device, stop=frozenset(request.stop) | self.ends)
+        yield from stream_text(stepper, [tokens], self.tokeniser, request, stops=stops)
+
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
+        """The most probable next tokens after each text."""
+        with eval_mode(model), torch.no_grad():
+            return [self._next(_stepper(model), model, self._text(each)) for each in inputs]
+
+    def _next(self, stepper: Stepper[Selectable], model: nn.Module, text: str) -> Prediction:
+        ids = self.tokeniser.encode(text)
+        tokens = torch.tensor([ids], device=next(model.parameters()).device)  # [1,T]
+        logits, _ = stepper.step(tokens[:, -1], stepper.start({"tokens": tokens}))  # [1,V]
+        best, numbers = logits[0].float().softmax(-1).topk(min(_CHOICES, logits.shape[1]))
+        choices = tuple(
+            Choice(self.tokeniser.decode([number]) or f"<token {number}>", probability)
+            for number, probability in zip(numbers.tolist(), best.tolist(), strict=True)
+        )
+        shown = [{"token": each.text, "p": round(each.probability, 6)} for each in choices]
+        return Prediction(
+            text="",
+            fields={"text": text, "next": shown},
+            tokens=self._labels(text),
+            choices=choices,
+        )
+
+    def read(self, model: nn.Module, given: Input) -> Reading:
+        """Run the model on a text; each token attends to those before it."""
+        text = self._text(given)
+        tokens = torch.tensor([self.tokeniser.encode(text)], device=next(model.parameters()).device)
+        with eval_mode(model), torch.no_grad():
+            model({"tokens": tokens}, None)
+        labels = self._labels(text)
+        return Reading(
+            title=text,
+            axes={
+                "position": Tokens(labels=labels),
+                "earlier": Tokens(labels=labels),
+                "next": Tokens(labels=labels[1:]),
+                "sentinel": Tokens(labels=("<sentinel>", *labels)),
+            },
+        )
+
+    def _text(self, given: Input) -> str:
+        """The text of an input, which must not be empty."""
+        text = text_of(given, "language_model")
+        if not self.tokeniser.encode(text):
+            raise UserError("the text is empty")
+        return text
+
+    def _labels(self, text: str) -> tuple[str, ...]:
+        """The part of the text that each token stands for."""
+        return tuple(text[begin:end] for begin, end in self.tokeniser.offsets(text))
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """A text, in windows as long as the context."""
+        return {"train": "train.txt", "tokeniser": "bpe", "window": context}
+
+    def subject(self, split: Split, *, most: int, seed: int) -> Subject:
+        """Windows of a split; the token after each is predicted."""
+
+        def windows() -> Iterator[Batch]:
+            for batch in every_batch(self.evaluation(split)):
+                tokens = batch["tokens"]
+                yield {"tokens": tokens, "lengths": torch.full((len(tokens),), tokens.shape[1])}
+
+        def last(batch: Batch) -> Int[Tensor, "B"]:
+            return batch["lengths"].clamp_min(1) - 1
+
+        def predict(model: nn.Module, batch: Batch) -> Float[Tensor, "B V"]:
+            logits = NextTokens.of(model, {"tokens": batch["tokens"]}).logits()
+            return logits[torch.arange(len(logits), device=logits.device), last(batch)]
+
+        return Subject(
+            batches=tuple(take_rows(windows(), most)), predict=predict, queries={"position": last}
+        )
+
+    def last_prediction(self, model: nn.Module, given: Input) -> LastPrediction:
+        """The token that a model predicts after a text."""
+        text = self._text(given)
+        tokens = torch.tensor([self.tokeniser.encode(text)], device=next(model.parameters()).device)
+
+        def log_probability() -> Float[Tensor, ""]:
+            logits = NextTokens.of(model, {"tokens": tokens}).logits()[0, -1]
+            return logits.log_softmax(0).max()
+
+        return LastPrediction(
+            axis=Tokens(labels=self._labels(text)), inputs=tokens, log_probability=log_probability
+        )
+
+
+def _stepper(model: nn.Module) -> Stepper[Selectable]:
+    """A model that can generate."""
+    if not isinstance(model, Stepper):
+        raise UserError(f"a {type(model).__name__} cannot generate: it has no start and step")
+    return model
 
 
 def _new_tokeniser(data: Texts, folder: Path) -> Tokeniser:

@@ -1,9 +1,8 @@
 """Masked language modelling: guess words that are hidden, and whether a passage follows another.
 
-Documents come from files (data/text/documents.py), batches from data/text/pretraining.py. A model is a module
-from a batch to a value with `words`, what it says of the word at each place, and `next_sentence`,
-scores `[B,2]` of: the second part follows the first, it does not; or None if it has no such head.
-The loss is BERT's: the mean over hidden words plus the mean over pairs (Devlin et al. 2019).
+Documents come from files (data/text/documents.py), batches from data/text/pretraining.py. A model
+returns `MaskedLMOutput` (outputs/masked_lm.py): the word at each position, and whether the second
+part follows the first. The loss is BERT's: the mean over hidden words plus the mean over pairs (Devlin et al. 2019).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,23 +17,26 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from regard.core.axes import Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.mode import evaluating
+from regard.core.inputs import Input, Pair, Text, check_kind, read_line
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, padded
 from regard.data import load as load_tokeniser
 from regard.data.batch import shuffled
 from regard.data.text.documents import Documents, TokenisedDocuments, documents_in, sources_at
 from regard.data.text.encoding import PADDED
-from regard.data.text.files import lines
 from regard.data.text.masking import Masking
 from regard.data.text.pipeline import MASK
 from regard.data.text.pretraining import Passages, PretrainingBatches
 from regard.data.text.special_tokens import Frame
-from regard.tasks.over_texts import learnt
-from regard.tasks.task import Answer, Split, found
-from regard.tasks.tokenised import TOKENISER, Tokenised
+from regard.outputs.masked_lm import MaskedLMOutput, masked_in, pairs_in
+from regard.tasks.abilities import Choice, Prediction, Reading
+from regard.tasks.over_texts import learnt, placed_with
+from regard.tasks.task import TOKENISER, Split, found, parts_of
+from regard.tasks.tokenised import Tokenised
 
 _BEST = 5
 """How many words are named for a hidden one."""
@@ -202,29 +204,26 @@ class MaskedLM(Tokenised):
         Of a batch that several processes share, both numbers are those of the whole batch, so that
         the losses of all processes add up to the loss of one.
         """
-        said, targets = model(batch), batch["targets"]
+        output, targets = MaskedLMOutput.of(model, batch, carry), batch["targets"]
         where = targets != IGNORE
-        items = int(where.sum())
-        apart = batch["apart"]
-        hidden = int(batch["batch_targets"][0]) if "batch_targets" in batch else items
-        whole = batch["batch_pairs"][0] if "batch_pairs" in batch else (apart != IGNORE).sum()
-        pairs = int(whole) if self.data.next_sentence else 0
-        scores: Tensor | None = said.next_sentence if pairs else None
+        items, hidden, words = int(where.sum()), masked_in(batch), output.masked_words()
+        pairs, apart = pairs_in(batch) if self.data.next_sentence else 0, batch["apart"]
+        nll = output.next_sentence_nll(apart) if pairs else None
         beside = right = torch.zeros((), device=targets.device)
-        if scores is not None:
-            beside = F.cross_entropy(scores, apart, ignore_index=IGNORE, reduction="sum") / pairs
-            right = (scores.argmax(1) == apart).sum()
+        if nll is not None and output.next_sentence is not None:
+            beside = nll / pairs
+            right = (output.next_sentence.argmax(1) == apart).sum()
         if model.training:
-            total = said.words.surprise(targets)
+            total = words.nll(targets)
             counts = {"words": total.item()}
-            if scores is not None:
+            if nll is not None:
                 counts["next_accuracy"] = float(right) / pairs * hidden
             return Loss(total=total + beside * hidden, items=items, counts=counts)
-        logits = said.words.only(where).logits()[0]  # [N,V]
+        logits = words.at(where).logits()[0]  # [N,V]
         total = F.cross_entropy(logits, targets[where], reduction="sum")
         guessed = (logits.argmax(1) == targets[where]).sum()
         counts = {"words": total.item(), "guessed": float(guessed)}
-        if scores is not None:
+        if nll is not None:
             counts |= {"pairs": float(pairs), "right": float(right)}
         return Loss(total=total + beside * hidden, items=items, counts=counts)
 
@@ -243,29 +242,25 @@ class MaskedLM(Tokenised):
             figures["next_accuracy"] = totals["right"] / totals["pairs"]
         return figures
 
-    def inputs(self, path: str) -> list[tuple[str, ...]]:
-        """The texts of a file, one a line."""
-        return [self.parted(text, f"{path}:{number}") for number, (text,) in lines(path)]
+    @property
+    def takes(self) -> tuple[type[Input], ...]:
+        """A text with masked words, or a pair of texts."""
+        return (Text, Pair)
 
-    def parted(self, line: str, where: str) -> tuple[str, ...]:
-        """A text that has words to guess, or two apart by a tab."""
-        line = self._masked(line)
-        if MASK not in line and "\t" not in line:
-            raise UserError(
-                f"{where}: there is nothing to guess; write {MASK} for a hidden word, or two texts "
-                "apart by a tab to ask whether one follows the other"
-            )
-        return tuple(line.split("\t", 1))
+    def parse(self, line: str, where: str) -> Input:
+        """A text, or two separated by a tab."""
+        kind = Pair if "\t" in line else Text
+        return read_line(kind, line, where)
+
+    def _parts(self, given: Input) -> tuple[str, ...]:
+        """The text of an input, or the two of a pair."""
+        check_kind(given, self.takes, "masked_lm")
+        return tuple(self._masked(part) for part in parts_of(given))
 
     def _masked(self, text: str) -> str:
         """A text in which hidden words are written as here: RoBERTa writes `<mask>`."""
         own = self.tokeniser.spelling(MASK)
         return text if own is None else text.replace(own, MASK)
-
-    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
-        """The words behind the masks of each line, or whether its second text follows."""
-        numbered = enumerate(lines, start=1)
-        return self.answers(model, [self.parted(each, f"line {n}") for n, each in numbered])
 
     def framed(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
         """A text with marks around it, and the part of each token."""
@@ -286,8 +281,11 @@ class MaskedLM(Tokenised):
             )
         return tokens, parts
 
-    def batch_of(self, texts: Sequence[Sequence[str]]) -> Batch:
-        """Texts as a batch, with nothing hidden that was not."""
+    def encode(self, inputs: Sequence[Input]) -> Batch:
+        """Texts as a batch; only what is masked in the text is masked."""
+        return self._batch([self._parts(each) for each in inputs])
+
+    def _batch(self, texts: Sequence[Sequence[str]]) -> Batch:
         framed = [self.framed(each) for each in texts]
         return {
             "tokens": padded([tokens for tokens, _ in framed], self.tokeniser.pad),
@@ -295,47 +293,56 @@ class MaskedLM(Tokenised):
             "parts": padded([parts for _, parts in framed], PADDED),
         }
 
-    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
-        """The likeliest words behind each mask; of two texts without one, does the second follow?
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
+        """The most probable words for each mask; for two texts without one, does the second follow?
 
-        A model says no more than it has heads for.
+        A model without the head for it refuses.
         """
-        device, answers = next(model.parameters()).device, []
+        texts = [_with_a_question(self._parts(each)) for each in inputs]
+        predictions: list[Prediction] = []
         for first in range(0, len(texts), self.data.evaluate_batch):
             some = texts[first : first + self.data.evaluate_batch]
-            batch = {name: each.to(device) for name, each in self.batch_of(some).items()}
-            with evaluating(model), torch.no_grad():
-                said = model(batch)
+            batch = placed_with(model, self._batch(some))
+            with eval_mode(model), torch.no_grad():
+                output = MaskedLMOutput.of(model, batch)
                 best: Iterator[list[tuple[str, float]]] = iter(())
-                if said.words is not None:
+                if output.words is not None:
                     where = batch["tokens"] == self.tokeniser.mask
-                    guessed = said.words.only(where).logits()[0].softmax(1)  # [N,V]
+                    guessed = output.words.at(where).logits()[0].softmax(1)  # [N,V]
                     best = iter([self._named(row) for row in guessed.cpu()])
-            scores = said.next_sentence
+            scores = output.next_sentence
             follows = [None] * len(some) if scores is None else scores.softmax(1)[:, 0].tolist()
             for text, likely in zip(some, follows, strict=True):
                 hidden = sum(each.count(MASK) for each in text)
-                if hidden and said.words is not None:
-                    answers.append(_answer(text, [next(best) for _ in range(hidden)]))
+                if hidden and output.words is not None:
+                    predictions.append(_filled(text, [next(best) for _ in range(hidden)]))
                 elif len(text) == 2 and likely is not None:
-                    answers.append(_following(text, likely))
+                    predictions.append(_following(text, likely))
                 else:
-                    raise _speechless(
-                        text, words=said.words is not None, follows=scores is not None
+                    raise _without_head(
+                        text, words=output.words is not None, follows=scores is not None
                     )
-        return answers
+        return predictions
 
     def _named(self, likely: Tensor) -> list[tuple[str, float]]:
-        """The likeliest tokens that are no marks, and how likely they are."""
+        """The most probable tokens that are not special, and their probabilities."""
         words = torch.where(self.tokeniser.special, 0.0, likely)
         top = words.topk(min(_BEST, int((~self.tokeniser.special).sum())))
         named = zip(top.indices.tolist(), top.values.tolist(), strict=True)
         return [(self.tokeniser.decode([number]).strip(), round(p, 6)) for number, p in named]
 
-    def shown(self, texts: Sequence[str]) -> tuple[Batch, list[str]]:
-        """One text as a batch, and the text of each of its tokens."""
-        batch = self.batch_of([texts])
-        return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
+    def read(self, model: nn.Module, given: Input) -> Reading:
+        """Run the model on one text; its axis is tokens, special ones included."""
+        batch = self.encode([given])
+        with eval_mode(model), torch.no_grad():
+            model(placed_with(model, batch))
+        tokens = (self.tokeniser.token(number) for number in batch["tokens"][0].tolist())
+        return Reading(title=given.title, axes={"position": Tokens(labels=tuple(tokens))})
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """Documents, in windows as long as the context."""
+        return {"train": ["train.txt"], "tokeniser": "source", "window": context}
 
     def notes(self) -> list[str]:
         """What was learnt from, and how much padding the training batches hold."""
@@ -346,8 +353,18 @@ class MaskedLM(Tokenised):
         ]
 
 
-def _answer(texts: Sequence[str], best: Sequence[Sequence[tuple[str, float]]]) -> Answer:
-    """A text with its masks filled in, and the words that were likeliest behind each."""
+def _with_a_question(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts, if there is something to predict."""
+    if len(texts) == 1 and MASK not in texts[0]:
+        raise UserError(
+            f"{texts[0][:60]!r}: there is nothing to predict; write {MASK} for a masked word, or "
+            "two texts separated by a tab for whether the second follows the first"
+        )
+    return texts
+
+
+def _filled(texts: Sequence[str], best: Sequence[Sequence[tuple[str, float]]]) -> Prediction:
+    """A text with its masks replaced, and the most probable words for each mask."""
     filled, left = "\t".join(texts), iter(best)
     while MASK in filled:
         filled = filled.replace(MASK, next(left)[0][0], 1)
@@ -357,28 +374,29 @@ def _answer(texts: Sequence[str], best: Sequence[Sequence[tuple[str, float]]]) -
         "filled": filled,
         "masks": [[{"word": word, "p": p} for word, p in each] for each in best],
     }
-    return Answer("\t".join([filled, *shown]), fields)
+    choices = tuple(Choice(word, p) for word, p in best[0]) if len(best) == 1 else ()
+    return Prediction(text="\t".join([filled, *shown]), fields=fields, choices=choices)
 
 
-def _following(texts: Sequence[str], likely: float) -> Answer:
-    """Whether the second text follows the first, and how likely that is."""
+def _following(texts: Sequence[str], likely: float) -> Prediction:
+    """Whether the second text follows the first, and the probability of that."""
     label, p = ("follows", likely) if likely >= 0.5 else ("does not follow", 1 - likely)
     fields = {"text": "\t".join(texts), "follows": likely >= 0.5, "p": round(likely, 6)}
-    return Answer(f"{label}\t{p:.4f}", fields)
+    return Prediction(text=f"{label}\t{p:.4f}", fields=fields)
 
 
-def _speechless(texts: Sequence[str], *, words: bool, follows: bool) -> UserError:
-    """Of this input a model with such heads says nothing."""
+def _without_head(texts: Sequence[str], *, words: bool, follows: bool) -> UserError:
+    """The error for an input that a model has no output layer for."""
     if words:
-        what = f"it guesses words behind {MASK} alone, not whether texts follow each other"
+        what = f"only words for {MASK}, not whether a text follows another"
     elif follows:
-        what = "it says of two texts, apart by a tab, whether the second follows, and no words"
+        what = "only whether the second of two texts, separated by a tab, follows the first"
     else:
         what = (
-            "it is an encoder alone, which guesses nothing: look into it with `regard look`, or "
-            "begin a recipe with it by model.source"
+            "nothing, since it is an encoder alone: show its attention with `regard look`, or "
+            "start a recipe from it with model.source"
         )
-    return UserError(f"{texts[0][:60]!r}: this model says nothing of such a text; {what}")
+    return UserError(f"{texts[0][:60]!r}: this model predicts {what}")
 
 
 def _sources_of(data: DocumentTexts, folder: Path, names: Sequence[str]) -> Iterator[Documents]:

@@ -1,8 +1,8 @@
 """Tagging: a tag for each word of a sentence; names and phrases, or parts of speech.
 
-Sentences come in columns (data/text/conll.py); batches are those of data/text/encoding.py with `tags` [B,T].
-A model is a module from a batch to `Tags` (outputs/tags.py): the loss of tags, the best ones, and
-probabilities. Where tags write chunks, F1 over chunks is conlleval's (entities.py).
+Sentences come in columns (data/text/conll.py); batches are those of data/text/encoding.py with
+`tags` [B,T]. A model returns `Tags` (outputs/tags.py). Where tags write chunks, F1 over chunks is
+that of conlleval (conll_metrics.py).
 """
 
 import re
@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 
+from regard.core.axes import Sentences as TextAxis
+from regard.core.axes import Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
+from regard.core.inputs import Input, Text
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches
 from regard.data import load as load_tokeniser
@@ -33,16 +37,20 @@ from regard.data.text.conll import (
     sentences,
     to_chunks,
 )
-from regard.data.text.encoding import NumberedTexts, Reading, in_pieces, numbered
+from regard.data.text.encoding import PADDED, NumberedTexts, in_pieces, numbered
+from regard.data.text.encoding import Reading as TextReading
 from regard.data.text.files import lines
 from regard.data.text.parallel import Sentences
 from regard.data.text.pipeline import words as words_in
+from regard.outputs.tags import Tags
+from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import divided
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
 from regard.tasks.conll_metrics import Counted
-from regard.tasks.over_texts import batches_over, learnt
-from regard.tasks.task import Answer, FileOrShare, Split, found
-from regard.tasks.tokenised import LABELS, TOKENISER, Labelling, read_labels
+from regard.tasks.over_texts import batches_over, learnt, placed_with
+from regard.tasks.sampling import every_batch, sample_positions, special_tokens, take_rows
+from regard.tasks.task import LABELS, TOKENISER, FileOrShare, Split, found, read_labels, text_of
+from regard.tasks.tokenised import Labelling
 
 _BATCH = 32
 """Sentences to a batch unless the recipe says otherwise."""
@@ -143,15 +151,15 @@ class Tagging(Labelling):
     def numbers_of(self, texts: Sequence[Sequence[str]]) -> NumberedTexts:
         """Sentences of words as numbers."""
         if self.tokeniser.frame is not None:
-            cut = Reading(self.tokeniser, longest=self.data.max_length)
+            cut = TextReading(self.tokeniser, longest=self.data.max_length)
             held = [_looked_up(each, self.data) for each in texts]
             return in_pieces(held, cut, self.tokeniser.frame)
-        plain = Reading(self.tokeniser)
+        plain = TextReading(self.tokeniser)
         looked = numbered(([_looked_up(each, self.data)] for each in texts), plain)
         if not self.data.letters and self.source is None:
             return looked
         # Letters and the source's words are those of the text, not of the table.
-        written = Reading(
+        written = TextReading(
             self.tokeniser,
             letters=self.data.letters,
             source=self.source,
@@ -209,13 +217,13 @@ class Tagging(Labelling):
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """-log p of the tags; when measuring, also what the best tags get right."""
-        said = model(batch)
+        output = Tags.of(model, batch, carry)
         counts_of = _words_in_rows(batch)
         words = int(counts_of.sum())
-        total = said.surprise(batch["tags"])
+        total = output.loss(batch)
         if model.training:
             return Loss(total=total, items=words)
-        best = self.named(said.best(), counts_of)
+        best = self.named(output.best(), counts_of)
         counted = self.counted(self.named(batch["tags"], counts_of), best)
         counts = {"accuracy": float(counted.words_right), **as_counts(counted.kinds)}
         return Loss(total=total, items=words, counts=counts)
@@ -256,8 +264,14 @@ class Tagging(Labelling):
             return list(self.labels)
         return sorted({parts(tag)[1] for tag in self.labels if tag != OUTSIDE})
 
-    def report(self, model: nn.Module, split: Split) -> tuple[Counted, Confusion]:
-        """Chunks of each kind, found and missed; and which kind words were taken for."""
+    def report(self, model: nn.Module, split: Split) -> Report:
+        """Precision and recall of each kind of chunk, and which kind of word was predicted as
+        which."""
+        chunks, words = self.counts(model, split)
+        return Report(table=chunks.table(), labels=words.labels, counts=words.counts, items="words")
+
+    def counts(self, model: nn.Module, split: Split) -> tuple[Counted, Confusion]:
+        """Chunks of each kind, found and missed; and which kind of word was predicted as which."""
         held = list(_sentences_of(self.data, self.folder, split))
         said = [row for row, _ in self.tags_of(model, [each.words for each in held])]
         names = self.kinds if self.data.scheme == "none" else [OUTSIDE, *self.kinds]
@@ -277,9 +291,9 @@ class Tagging(Labelling):
         found: list[tuple[list[str], list[float]]] = [([], []) for _ in texts]
         held = self.numbers_of(texts)
         for numbers, batch in batches_over(model, held, self.data.evaluate_batch):
-            said = model(batch)
-            best = said.best()  # [B,T]
-            likely = said.probabilities().gather(2, best[..., None]).squeeze(2)
+            output = Tags.of(model, batch)
+            best = output.best()  # [B,T]
+            likely = output.probabilities().gather(2, best[..., None]).squeeze(2)
             rows = zip(
                 *(numbers.tolist(), self.named(best, _words_in_rows(batch)), likely.tolist()),
                 strict=True,
@@ -288,19 +302,24 @@ class Tagging(Labelling):
                 found[number] = (tags, probabilities[: len(tags)])
         return found
 
-    def inputs(self, path: str) -> list[tuple[str, ...]]:
+    def inputs(self, path: str) -> list[Input]:
         """The sentences of a file: in columns as the recipe has them if its name ends in .conll,
-        .iob or the like; else one a line, words apart by blanks."""
+        .iob or the like; else one a line, words separated by whitespace."""
         if path.removesuffix(".gz").endswith(COLUMNS):
             found = sentences(path, self.data.word, self.data.word)
-            return [(" ".join(each.words),) for each in found]
-        return [(record.text,) for record in lines(path)]
+            return [Text(" ".join(each.words)) for each in found]
+        return [Text(record.text) for record in lines(path)]
 
-    def parted(self, line: str, where: str) -> tuple[str, ...]:
-        """A sentence is one part."""
-        return (line,)
+    def read(self, model: nn.Module, given: Input) -> Reading:
+        """Run the model on one sentence; its axis is tokens."""
+        text = text_of(given, "tag")
+        batch, tokens = self.labelled(self.words_of(text))
+        with eval_mode(model), torch.no_grad():
+            model(placed_with(model, batch))
+        axes = {"position": Tokens(labels=tuple(tokens)), "text": TextAxis(labels=(text,))}
+        return Reading(title=text, axes=axes)
 
-    def shown(self, words: Sequence[str]) -> tuple[Batch, list[str]]:
+    def labelled(self, words: Sequence[str]) -> tuple[Batch, list[str]]:
         """One sentence as a batch, and the text of each of its tokens."""
         batch = self.numbers_of([words]).gather(torch.tensor([0]))
         if self.tokeniser.frame is None:
@@ -311,14 +330,10 @@ class Tagging(Labelling):
         """The words of a sentence: what stands between blanks."""
         return words_in(text)
 
-    def predict(self, model: nn.Module, lines: Sequence[str]) -> list[Answer]:
-        """The tags of sentences, whose words are apart by blanks."""
-        return self.answers(model, [(line,) for line in lines])
-
-    def answers(self, model: nn.Module, texts: Sequence[Sequence[str]]) -> list[Answer]:
-        """Each sentence with a tag and its probability for every word, and its chunks."""
-        every = [self.words_of(text) for (text,) in texts]
-        answers = []
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
+        """A tag and its probability for every word of each sentence, and the chunks."""
+        every = [self.words_of(text_of(each, "tag")) for each in inputs]
+        predictions = []
         for words, (tags, likely) in zip(every, self.tags_of(model, every), strict=True):
             shown = "".join(f"{w}\t{t}\n" for w, t in zip(words, tags, strict=True))
             fields: dict[str, object] = {
@@ -336,8 +351,15 @@ class Tagging(Labelling):
                     }
                     for chunk in to_chunks(tags, self.data.learn)
                 ]
-            answers.append(Answer(shown, fields))
-        return answers
+            predictions.append(
+                Prediction(text=shown, fields=fields, tokens=tuple(words), labels=tuple(tags))
+            )
+        return predictions
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """Sentences in columns."""
+        return {"train": "train.txt", "tokeniser": "source", "letters": False}
 
     def notes(self) -> list[str]:
         """How F1 is counted, and how much padding the training batches hold."""
@@ -346,6 +368,50 @@ class Tagging(Labelling):
             "f1: over chunks, as conlleval counts them",
             f"padding of training batches: {waste:.1%}",
         ]
+
+    def subject(self, split: Split, *, most: int, seed: int) -> Subject:
+        """Words of the sentences of a split; the tag of each is predicted from the others."""
+
+        def words() -> Iterator[Batch]:
+            generator = torch.Generator().manual_seed(seed)
+            for batch in every_batch(self.evaluation(split)):
+                rows, word = sample_positions(_words_in_rows(batch), generator)
+                chosen = {name: batch[name][rows] for name in batch if name not in _OF_WORDS}
+                if "firsts" not in batch:
+                    yield {**chosen, "place": word}
+                    continue
+                place = batch["firsts"][rows, word]  # [N]
+                one = {"firsts": place[:, None], "words": torch.ones_like(place)}
+                yield {**chosen, **one, "place": place}
+
+        return Subject(
+            batches=tuple(take_rows(words(), most)),
+            predict=_log_probabilities_of_tag,
+            special=special_tokens(self.tokeniser),
+            padding={"parts": PADDED},
+            judged=_other_positions,
+            pointers=("place", "firsts"),
+            queries={"position": lambda batch: batch["place"]},
+        )
+
+
+_OF_WORDS = ("words", "tags", "firsts")
+"""The tensors of a batch with a value for each word."""
+
+
+def _log_probabilities_of_tag(model: nn.Module, batch: Batch) -> Float[Tensor, "B C"]:
+    """Log p of the tags of the word at `place`, whatever the tags of the others are."""
+    place = batch["place"]
+    column = torch.zeros_like(place) if "firsts" in batch else place
+    rows = torch.arange(len(place), device=place.device)
+    likely = Tags.of(model, batch).probabilities()[rows, column]  # [B,C]
+    return likely.clamp_min(torch.finfo(likely.dtype).tiny).log()
+
+
+def _other_positions(batch: Batch) -> Bool[Tensor, "B T"]:
+    """All positions but that of the word itself."""
+    positions = torch.arange(batch["tokens"].shape[1], device=batch["place"].device)
+    return positions != batch["place"][:, None]
 
 
 def _words_in_rows(batch: Batch) -> Int[Tensor, "B"]:

@@ -1,31 +1,45 @@
 """Translation: write the target of a source. Dates to ISO, German to English, questions to answers.
 
-Pairs come from files or are made up on the spot; batches are those of data/text/parallel.py. A model is
-asked for the loss of a batch, or, as a Stepper, for outputs by beam search, which are compared with
-references as METRICS of compare.py do.
+Pairs come from files or are generated; batches are those of data/text/parallel.py. A model returns
+`NextTokens` (outputs/next_token.py) and, as a Stepper, writes outputs by beam search, which
+translation_metrics.py compares with references.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp
 from pathlib import Path
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from regard.core.axes import Tokens
 from regard.core.config import Config
-from regard.core.errors import UserError
-from regard.core.mode import evaluating
+from regard.core.errors import UserError, choose
+from regard.core.inputs import Input, Text
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss, Stepper
 from regard.data import IGNORE, BucketBatches, Tokeniser
+from regard.data.text.alignment import Links, hard, merged, words_of
 from regard.data.text.parallel import EncodedPairs, Kept, Numbering, encoded
 from regard.data.text.synthetic import TextPair
 from regard.decode.beam import Beam
-from regard.decode.hypothesis import Hypothesis
 from regard.decode.sentences import decode
-from regard.tasks.task import OpenTask, Split
+from regard.outputs.next_token import NextTokens
+from regard.tasks.abilities import (
+    LastPrediction,
+    LengthBand,
+    Output,
+    Outputs,
+    Prediction,
+    Reading,
+    Subject,
+)
+from regard.tasks.sampling import every_batch, sample_positions, special_tokens, take_rows
+from regard.tasks.task import OpenTask, Split, text_of
 from regard.tasks.translation_data import (
     Pairs,
     new_tokenisers,
@@ -33,7 +47,7 @@ from regard.tasks.translation_data import (
     saved_tokenisers,
     texts_of,
 )
-from regard.tasks.translation_metrics import BANDS, LengthBand, by_length, score, signature
+from regard.tasks.translation_metrics import BANDS, METRICS, by_length, score, signature
 
 _log = logging.getLogger(__name__)
 
@@ -41,34 +55,13 @@ _BATCH = 64
 """Pairs to a batch unless the recipe says otherwise."""
 
 
-@dataclass(frozen=True)
-class Output:
-    """One translation of a line."""
-
-    text: str
-    """One line, without its end."""
-    hypothesis: Hypothesis
-    """What the search found."""
+_END = "<eos>"
+"""The label of the end of a sentence."""
 
 
 @dataclass(frozen=True)
-class Translated:
-    """What became of one line."""
-
-    source: str
-    """As the tokeniser saw it."""
-    outputs: tuple[Output, ...]
-    """The best first; none for an empty line, which nobody asked the model about."""
-
-    @property
-    def text(self) -> str:
-        """The best of them."""
-        return self.outputs[0].text if self.outputs else ""
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """A whole split, translated."""
+class TranslatedSplit:
+    """The translations of a whole split."""
 
     sources: list[str]
     outputs: list[str]
@@ -125,6 +118,25 @@ class Translation(OpenTask):
         """As its recipe has it."""
         return self.data.lowercase
 
+    @property
+    def takes(self) -> tuple[type[Input], ...]:
+        """Texts."""
+        return (Text,)
+
+    @property
+    def tokenisers(self) -> tuple[Tokeniser, ...]:
+        """Of the source and of the target."""
+        return self.numbering.source, self.numbering.target
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """Sources and targets, line by line."""
+        return {
+            "train": ["train.source", "train.target"],
+            "validation": ["validation.source", "validation.target"],
+            "tokeniser": "bpe",
+        }
+
     @cached_property
     def _training(self) -> tuple[EncodedPairs, Kept]:
         pairs = self.texts("train")
@@ -161,14 +173,12 @@ class Translation(OpenTask):
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
         """The loss of a batch; a model may add to it what it is to learn besides."""
-        prediction, further = model(batch)
+        output = NextTokens.of(model, batch, carry)
         smoothing = self.data.smoothing if model.training else 0.0
         targets = batch["targets"]
         pad = self.numbering.target.pad
-        total = prediction.surprise(targets, smoothing=smoothing, never=pad)
-        if further is not None and model.training:
-            total = total + further
-        return Loss(total=total, items=int((targets != IGNORE).sum()))
+        nll = output.nll(targets, smoothing=smoothing, excluded=pad)
+        return Loss(total=output.with_auxiliary(nll), items=int((targets != IGNORE).sum()))
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """The mean loss per target token, and its perplexity."""
@@ -178,7 +188,13 @@ class Translation(OpenTask):
         """Translate a split and compare: BLEU, say."""
         return self.compared(self.outputs(model, split)) if self.data.scores else {}
 
-    def compared(self, done: Outputs) -> dict[str, float]:
+    def score_outputs(
+        self, translate: Callable[[Sequence[Input]], Sequence[str]], split: Split
+    ) -> dict[str, float]:
+        """The same for what a function writes."""
+        return self.compared(self.outputs_by(translate, split)) if self.data.scores else {}
+
+    def compared(self, done: TranslatedSplit) -> dict[str, float]:
         """Every score of the recipe."""
         lowercase = self.data.lowercase
         return {
@@ -191,30 +207,36 @@ class Translation(OpenTask):
         return {name: signature(name, lowercase=self.data.lowercase) for name in self.data.scores}
 
     def notes(self) -> list[str]:
-        """The signature of each score, and what of the training pairs was not learnt from."""
-        said = [f"{name}: {signature}" for name, signature in self.signatures().items()]
-        return [*said, f"training pairs: {self.kept}"]
+        """The signature of each score, and how many training pairs are left out."""
+        scores = [f"{name}: {signature}" for name, signature in self.signatures().items()]
+        return [*scores, f"training pairs: {self.kept}"]
 
-    def outputs(self, model: nn.Module, split: Split) -> Outputs:
-        """A whole split, translated; references are as they stand in the file."""
+    def outputs(self, model: nn.Module, split: Split) -> TranslatedSplit:
+        """The translations of a whole split; references are as they stand in the file."""
 
-        def translated(lines: Sequence[str]) -> list[str]:
-            return [each.text for each in self.translate(model, lines, name=split)]
+        def translated(inputs: Sequence[Input]) -> list[str]:
+            return [each.text for each in self.translate(model, inputs, name=split)]
 
         return self.outputs_by(translated, split)
 
     def outputs_by(
-        self, translate: Callable[[Sequence[str]], Sequence[str]], split: Split
-    ) -> Outputs:
-        """The same by whatever translates lines."""
+        self, translate: Callable[[Sequence[Input]], Sequence[str]], split: Split
+    ) -> TranslatedSplit:
+        """The same for what a function writes."""
         pairs = list(texts_of(self.data, self.folder, split))
-        sources = [source for source, _ in pairs]
-        return Outputs(sources, list(translate(sources)), [target for _, target in pairs])
+        sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+        return TranslatedSplit(sources, list(translate([Text(each) for each in sources])), targets)
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Those of the recipe, then all others."""
+        return tuple(dict.fromkeys((*self.data.scores, *METRICS)))
 
     def by_length(
         self, model: nn.Module, split: Split, name: str = "bleu", bands: Sequence[int] = BANDS
     ) -> list[LengthBand]:
-        """The score of sources of like length, the shortest first."""
+        """The score of sources of similar length, the shortest first."""
+        choose("score", name, METRICS)
         done = self.outputs(model, split)
         return by_length(
             done.sources,
@@ -228,23 +250,23 @@ class Translation(OpenTask):
     def translate(
         self,
         model: nn.Module,
-        lines: Iterable[str],
+        inputs: Sequence[Input],
         *,
         name: str = "input",
         numbers: Sequence[int] | None = None,
         beam: Beam | None = None,
         begins: Sequence[str] | None = None,
         weights: Callable[[object], torch.Tensor] | None = None,
-    ) -> list[Translated]:
-        """Each line translated, in their order; an empty line stays one.
+    ) -> list[Outputs]:
+        """Translations of each text, in their order; an empty text has none.
 
-        `name` is what warnings call the lines, a file say, and `numbers` those of the lines in it;
-        `beam` may be another search than the recipe's, and `begins` has how each translation is to
-        begin. A search with coverage needs `weights`, see decode/search.py.
+        `name` is what warnings call the texts, a file say, and `numbers` their lines in it. `beam`
+        replaces the search of the recipe. Each translation starts with its text in `begins`. A
+        search with coverage needs `weights`, see decode/search.py.
         """
         if not isinstance(model, Stepper):
             raise UserError(f"a {type(model).__name__} cannot translate: it has no start and step")
-        texts = [readable(line, self.data) for line in lines]
+        texts = [self._text(each) for each in inputs]
         places = [place for place, text in enumerate(texts) if text.strip()]
         given = [""] * len(texts) if begins is None else [readable(b, self.data) for b in begins]
         pairs = [(texts[place], given[place]) for place in places]
@@ -268,7 +290,7 @@ class Translation(OpenTask):
             batch = _cut(batch, torch.tensor([lengths[each] for each in some]), self.numbering)
             return {key: rows.to(device) for key, rows in batch.items()}
 
-        with evaluating(model):
+        with eval_mode(model):
             found = decode(
                 model,
                 read,
@@ -280,12 +302,106 @@ class Translation(OpenTask):
             )
         best = dict(zip(places, found, strict=True))
         return [
-            Translated(
-                text,
+            Outputs(
+                Text(text),
                 tuple(Output(self.spelled(h.tokens, text), h) for h in best.get(place, ())),
             )
             for place, text in enumerate(texts)
         ]
+
+    def _text(self, given: Input) -> str:
+        """The text of an input as its tokeniser reads it."""
+        return readable(text_of(given, "translate"), self.data)
+
+    @property
+    def search_batch(self) -> int:
+        """How many texts are searched together."""
+        return self.data.evaluate_batch
+
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
+        """The greedy translation of each text, in which an intervention shows at once."""
+        greedy = replace(self.beam, width=1, n_best=1, groups=1)
+        return [
+            Prediction(
+                text=each.text,
+                fields={"source": each.source.title, "translation": each.text},
+                tokens=tuple(self.source_axis(each.source))[:-1],
+                labels=tuple(self.pieces(each)),
+            )
+            for each in self.translate(model, inputs, beam=greedy)
+        ]
+
+    def read(self, model: nn.Module, given: Input) -> Reading:
+        """Search the best translation; each of its tokens attends to those of the source."""
+        (outputs,) = self.translate(model, [given])
+        if not outputs.outputs:
+            raise UserError("the text is empty")
+        pieces = (*self.pieces(outputs), _END)
+        return Reading(
+            title=given.title,
+            axes={
+                "source": self.source_axis(given),
+                "target": Tokens(labels=pieces),
+                "prefix": Tokens(labels=("<bos>", *pieces[:-1])),
+            },
+            rows=tuple(outputs.outputs[0].hypothesis.rows),
+            beams=self.beam.width,
+        )
+
+    def pieces(self, outputs: Outputs, number: int = 0) -> list[str]:
+        """The text of each token of one output."""
+        if not outputs.outputs:
+            return []
+        tokens = outputs.outputs[number].hypothesis.tokens
+        return [self.spelled([token], outputs.source.title) for token in tokens]
+
+    def source_axis(self, given: Input) -> Tokens:
+        """The tokens of a source, and the end."""
+        text = self._text(given)
+        parts = (text[begin:end] for begin, end in self.numbering.source.offsets(text))
+        return Tokens(labels=(*parts, _END))
+
+    def pair_batches(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[list[int], Batch]]:
+        """Sources and their translations in batches of similar length, with their numbers."""
+        texts = [
+            (readable(source, self.data), readable(target, self.data)) for source, target in pairs
+        ]
+        known, _ = encoded(texts, self.numbering, whole=True)
+        there = [place for place, sides in enumerate(texts) if all(side.strip() for side in sides)]
+        there.sort(key=known.lengths.__getitem__)
+        for begin in range(0, len(there), self.data.evaluate_batch):
+            places = there[begin : begin + self.data.evaluate_batch]
+            yield places, known.gather(torch.tensor(places))
+
+    def link_words(self, weights: Float[Tensor, "T S"], source: str, target: str) -> Links:
+        """Each target word with the source word that it attends to most."""
+        sides = zip((source, target), self.tokenisers, strict=True)
+        return hard(
+            merged(weights, *(words_of(side, readable(text, self.data)) for text, side in sides))
+        )
+
+    def link_output(
+        self, weights: Float[Tensor, "T S"], outputs: Outputs, number: int = 0
+    ) -> Links:
+        """Each word of a translation with the source word that it attends to most."""
+        source = outputs.source.title
+        columns = words_of(self.numbering.source, source)[: weights.shape[1]]
+        tokens = outputs.outputs[number].hypothesis.tokens
+        return hard(merged(weights, columns, self._target_words(tokens, source)))
+
+    def _target_words(self, tokens: Sequence[int], source: str) -> list[int | None]:
+        """For each token of an output the number of its word; whitespace separates words."""
+        numbers: list[int | None] = []
+        written, count = "", 0
+        for place in range(len(tokens)):
+            before = written
+            written = self.spelled(tokens[: place + 1], source)
+            new = written[len(before) :]
+            count += bool(new.strip()) and (
+                not before.strip() or before[-1:].isspace() or new[0].isspace()
+            )
+            numbers.append(count - 1 if new.strip() and count else None)
+        return numbers
 
     @property
     def beam(self) -> Beam:
@@ -317,6 +433,48 @@ class Translation(OpenTask):
         words = {number: word for word, number in self.numbering.unknown(source).items()}
         parts = (words[token] if token in words else target.decode([token]) for token in tokens)
         return _flat(" ".join(part for part in parts if part))
+
+    def subject(self, split: Split, *, most: int, seed: int) -> Subject:
+        """Steps of the references of a split; each token is predicted after those before it."""
+
+        def steps() -> Iterator[Batch]:
+            generator = torch.Generator().manual_seed(seed)
+            for batch in every_batch(self.evaluation(split)):
+                pair, step = sample_positions((batch["targets"] >= 0).sum(1), generator)
+                chosen = {name: batch[name][pair] for name in batch if name != "targets"}
+                # The model does not read the tokens after the last step.
+                chosen["tokens"] = chosen["tokens"][:, : int(step.max()) + 1]
+                yield {**chosen, "step": step}
+
+        def predict(model: nn.Module, batch: Batch) -> Float[Tensor, "B V"]:
+            logits = NextTokens.of(model, batch).logits()
+            return logits[torch.arange(len(logits), device=logits.device), batch["step"]]
+
+        return Subject(
+            batches=tuple(take_rows(steps(), most)),
+            predict=predict,
+            axis="source",
+            inputs="source",
+            lengths="source_lengths",
+            special=special_tokens(self.numbering.source),
+            along=("source", "source_extended"),
+            queries={"target": lambda batch: batch["step"]},
+        )
+
+    def last_prediction(self, model: nn.Module, given: Input) -> LastPrediction:
+        """The last token of the best translation of a text."""
+        (outputs,) = self.translate(model, [given])
+        pairs, _ = encoded([(outputs.source.title, outputs.text)], self.numbering, whole=True)
+        device = next(model.parameters()).device
+        pair = {name: each.to(device) for name, each in pairs.gather(torch.tensor([0])).items()}
+        last = max(int(pairs.target.lengths[0]) - 2, 0)  # before the end token
+
+        def log_probability() -> Float[Tensor, ""]:
+            return NextTokens.of(model, pair).log_probability(pair["targets"])[0, last]
+
+        return LastPrediction(
+            axis=self.source_axis(given), inputs=pair["source"], log_probability=log_probability
+        )
 
 
 def _cut(batch: Batch, lengths: torch.Tensor, numbering: Numbering) -> Batch:

@@ -26,8 +26,8 @@ from regard.data.text.context import SPECIAL, ContextBatches, Counts
 from regard.data.text.cooccurrence import CellBatches, Cells, cooccurrences
 from regard.data.text.subwords import subwords
 from regard.data.text.vectors import Vectors, read_vectors
-from regard.tasks.task import OpenTask, Split, found
-from regard.tasks.tokenised import TOKENISER
+from regard.outputs.word_pairs import WordPairs
+from regard.tasks.task import TOKENISER, OpenTask, Split, found
 
 _COMPARED = 1000
 """So many of the most frequent words are compared with reference vectors, pair by pair."""
@@ -118,12 +118,12 @@ class WordVectors(OpenTask):
         """Of pairs told from noise, or of counts foretold."""
         wanted = "counts" if "near" in batch else "windows"
         try:
-            fit = model(batch)
+            output = WordPairs.of(model, batch, carry)
         except KeyError:
             raise UserError(
                 f'a {type(model).__name__} learns from {wanted}: set data.learn_from = "{wanted}"'
             ) from None
-        return Loss(total=fit.surprise(), items=fit.items)
+        return Loss(total=output.loss(batch), items=output.items)
 
     def batches(self) -> WholeBatches:
         """The training batches."""

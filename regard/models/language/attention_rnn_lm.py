@@ -16,24 +16,24 @@ before are looked at but not learnt through.
 
 >>> import torch
 >>> config = AttentionRNNLM.Config(width=8, layers=1, memory=2)
->>> prediction, carry = AttentionRNNLM(config, vocabulary=10)(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().shape, carry["states"].shape
+>>> output = AttentionRNNLM(config, vocabulary=10)({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().shape, output.carry["states"].shape
 (torch.Size([1, 3, 10]), torch.Size([1, 2, 8]))
 """
 
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import SCORES, Attend, Location, Memory, Past, Score, window
 from regard.core.errors import choose
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying, following, recent
 from regard.models.language.rnn_lm import RNNLM, RecurrentState
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 class AttentionRNNLM(Carrying):
@@ -51,17 +51,16 @@ class AttentionRNNLM(Carrying):
         super().__init__()
         self.config = config
         self.rnn = RNNLM(config, vocabulary)
-        self.attend = Attend(_score_over(config.score, config.width, config.memory))
-        self.by_row = self.attend.sequential or isinstance(self.attend.score, Location)
+        score = _score_over(config.score, config.width, config.memory)
+        self.by_row = score.sequential or isinstance(score, Location)
+        self.attend = Attend(score, axes=("position", "earlier" if self.by_row else "position"))
         self.mask = window(left=config.memory) & ~window(left=0)
         self.join = nn.Linear(config.width, config.width, bias=False)
         nn.init.zeros_(self.join.weight)  # it begins as the RNN alone, and learns what to add
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the states that later ones may look back on."""
-        states, state = self.rnn.read(tokens, RecurrentState.of(carry))
+        states, state = self.rnn.read(batch["tokens"], RecurrentState.of(carry))
         known = following(carry, "states", states)  # [B,K,D]
         handed = {**state.carry(), "states": recent(known, self.config.memory)}
         if self.by_row:
@@ -74,7 +73,7 @@ class AttentionRNNLM(Carrying):
             memory = self.attend.remember(known[:, None], known[:, None])
             past = Past(first=known.shape[1] - states.shape[1])
             context = self.attend(states[:, None], memory, self.mask, past).squeeze(1)  # [B,T,D]
-        return self.rnn.predict(self.rnn.drop(states + self.join(context))), handed
+        return self.rnn.predict(self.rnn.drop(states + self.join(context)), handed)
 
     def _row_by_row(
         self, states: Float[Tensor, "B T D"], known: Float[Tensor, "B K D"], past: Past

@@ -9,8 +9,8 @@ Departures: windows have a fixed length, and averaged SGD is the training's (`we
 neither activation regularisation nor its temporal kin.
 
 >>> model = AWDLSTM(AWDLSTM.Config(width=8, hidden=12), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().shape, sorted(carry)[:2]
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().shape, sorted(output.carry)[:2]
 (torch.Size([1, 3, 10]), ['cell.0', 'cell.1'])
 """
 
@@ -24,12 +24,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.core.config import Config
+from regard.core.padding import real_positions
 from regard.core.protocols import Batch, Carry
-from regard.layers.bidirectional import within
 from regard.layers.carry import Carrying
 from regard.layers.initialise import begin_as
 from regard.layers.weight_drop import CellState, LockedDropout, WeightDropLSTM, dropped_words
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 _Share = Field(0.0, ge=0, lt=1)
 
@@ -78,13 +78,11 @@ class AWDLSTM(Carrying):
         if source is not None:
             begin_as(self, source)
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the state to hand on."""
-        layers, states = self.read_layers(tokens, _cells_in(carry, len(self.cells)))
-        said = Vocabulary(self.leave(layers[-1]), self.embed.weight, self.bias)
-        return said, _cells_out(states)
+        layers, states = self.read_layers(batch["tokens"], _cells_in(carry, len(self.cells)))
+        top = self.leave(layers[-1])
+        return SoftmaxOutput(top, self.embed.weight, self.bias, carry=_cells_out(states))
 
     def read_layers(
         self, tokens: Int[Tensor, "B T"], states: Sequence[CellState] | None = None
@@ -117,7 +115,7 @@ class AWDLSTM(Carrying):
     def features(self, batch: Batch) -> Float[Tensor, "B T W"]:
         """The last layer at each word, which has read that word and those before it."""
         layers, _ = self.read_layers(batch.get("source_tokens", batch["tokens"]))
-        real = within(batch["lengths"], layers[-1].shape[1])[..., None]
+        real = real_positions(batch["lengths"], layers[-1].shape[1])[..., None]
         return torch.where(real, layers[-1], 0.0)
 
 

@@ -20,24 +20,24 @@ has torch's two biases.
 
 >>> import torch
 >>> model = ClockworkRNN(ClockworkRNN.Config(width=8, periods=(1, 2)), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().shape, carry["time"].item()
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().shape, output.carry["time"].item()
 (torch.Size([1, 3, 10]), 3)
 """
 
 from itertools import pairwise
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field, PositiveInt, field_validator
 from torch import Tensor, nn
 
 from regard.core.config import Config
 from regard.core.errors import divides
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying
 from regard.layers.lexicon import Lexicon
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 class ClockworkRNN(Carrying):
@@ -83,11 +83,9 @@ class ClockworkRNN(Carrying):
             for slower in reversed(range(count))
         )
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, with the state and the time to hand on."""
-        x = self.words(tokens)
+        x = self.words(batch["tokens"])
         time = 0 if carry is None else int(carry["time"])
         start = x.new_zeros(len(x), self.config.width) if carry is None else carry["hidden"]
         held = x.new_zeros(len(x), x.shape[1] + 1, 0)  # [B,T,D] of slower modules, none yet
@@ -96,7 +94,7 @@ class ClockworkRNN(Carrying):
             heard = torch.cat((x, held[:, :-1]), dim=2)  # what it would hear at each time
             held = torch.cat((_ticked(clock, heard, before, period, time), held), dim=2)
         handed = {"hidden": held[:, -1].detach(), "time": torch.tensor(time + x.shape[1])}
-        return self.words.predict(held[:, 1:]), handed
+        return self.words.predict(held[:, 1:], handed)
 
 
 def _ticked(

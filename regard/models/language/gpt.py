@@ -6,8 +6,8 @@ weighing of the tables are a word in the config.
 
 >>> import torch
 >>> model = GPT(GPT.Config(width=16, heads=2, layers=2, context=8), vocabulary=10)
->>> prediction, _ = model(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().shape
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().shape
 torch.Size([1, 3, 10])
 """
 
@@ -26,17 +26,16 @@ from regard.core.config import Config
 from regard.core.errors import UserError, divides
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.kernels.packed_linear import product, scores
 from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache, join
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
 from regard.layers.initialise import begin_as
-from regard.layers.key_value_store import Written
+from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.position import POSITIONS, Rotary
-from regard.layers.stepwise import Stepwise, entered
-from regard.outputs.next_token import Vocabulary
+from regard.layers.stepwise import StepwiseDecoder, embed_step, logits_function, row_function
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -64,19 +63,19 @@ class GPTState:
 
 @dataclass(frozen=True)
 class SteppedState:
-    """The same, where the layers can be taken apart."""
+    """The same for layers as functions of one position."""
 
-    decoder: Stepwise
-    written: Written
+    decoder: StepwiseDecoder
+    store: KeyValueStore
 
     @property
     def length(self) -> int:
         """How many tokens were read."""
-        return self.written.length
+        return self.store.length
 
     def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
         """The state of the chosen batch rows, in that order."""
-        return replace(self, written=self.written.select(rows))
+        return replace(self, store=self.store.select(rows))
 
 
 class GPT(nn.Module):
@@ -189,11 +188,9 @@ class GPT(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token; nothing is handed on."""
-        return self.predicted(self.states(tokens)), None
+        return self.predicted(self.states(batch["tokens"]))
 
     def states(
         self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None = None
@@ -208,10 +205,10 @@ class GPT(nn.Module):
         normed: Tensor = self.norm(x)
         return normed
 
-    def predicted(self, states: Float[Tensor, "B T D"]) -> Vocabulary:
+    def predicted(self, states: Float[Tensor, "B T D"]) -> SoftmaxOutput:
         """What follows each of these states."""
         table = self.embed.table if self.output is None else self.output
-        return Vocabulary(states, table.weight)
+        return SoftmaxOutput(states, table.weight)
 
     @property
     def context_limit(self) -> int:
@@ -224,13 +221,13 @@ class GPT(nn.Module):
         if tokens.shape[1] == 0:
             raise UserError("a prompt needs at least one token")
         room, blocks = self.config.context, self._blocks()
-        state, decoder = GPTState(tuple(Cache(room=room) for _ in blocks)), Stepwise.of(blocks)
+        state, decoder = GPTState(tuple(Cache(room=room) for _ in blocks)), StepwiseDecoder.build(blocks)
         if tokens.shape[1] > 1:
             _, state = self._read(tokens[:, :-1], state)
         if decoder is None:
             return state
-        written = Written.of(state.caches) if state.length else Written.begun(by_row=False)
-        return SteppedState(decoder, written)
+        store = KeyValueStore.from_caches(state.caches) if state.length else KeyValueStore(by_row=False)
+        return SteppedState(decoder, store)
 
     def step(
         self, tokens: Int[Tensor, "B"], state: GPTState | SteppedState
@@ -245,10 +242,10 @@ class GPT(nn.Module):
     def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
         """The same without modules."""
         self._check(state.length + 1)
-        x = entered(tokens, self.embed, self.position, state.written.first)
-        x, written = state.decoder(x, state.written)
-        logits = scores(self.embed, self.output)(product(self.norm)(x))
-        return logits, SteppedState(state.decoder, written)
+        x = embed_step(tokens, self.embed, self.position, state.store.first)
+        x, store = state.decoder(x, state.store)
+        logits = logits_function(self.embed, self.output)(row_function(self.norm)(x))
+        return logits, SteppedState(state.decoder, store)
 
     def join(self, states: Sequence[GPTState | SteppedState]) -> GPTState | SteppedState | None:
         """All rows as one batch, however long each is; None if attention minds where keys stand."""
@@ -258,9 +255,9 @@ class GPT(nn.Module):
             return None
         stepped = [state for state in states if isinstance(state, SteppedState)]
         if len(stepped) == len(states):
-            joined = Written.joined([state.written for state in stepped])
+            joined = KeyValueStore.concatenate([state.store for state in stepped])
             return SteppedState(stepped[0].decoder, joined)
-        every = [s.written.caches() if isinstance(s, SteppedState) else s.caches for s in states]
+        every = [s.store.caches() if isinstance(s, SteppedState) else s.caches for s in states]
         return GPTState(tuple(join(caches) for caches in zip(*every, strict=True)))
 
     def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:
@@ -287,7 +284,7 @@ class GPT(nn.Module):
     def _blocks(self) -> list[EncoderBlock]:
         return [layer for layer in self.layers if isinstance(layer, EncoderBlock)]
 
-    def _predicted(self, x: Tensor) -> Vocabulary:
+    def _predicted(self, x: Tensor) -> SoftmaxOutput:
         return self.predicted(self.norm(x))
 
 

@@ -16,8 +16,8 @@ where the paper has none; dropout may fall on embeddings and on ω.
 
 >>> import torch
 >>> model = HRED(HRED.Config(width=8, context=12, end=3), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3, 4]]))
->>> prediction.logits().shape, carry["context"].shape
+>>> output = model({"tokens": torch.tensor([[1, 2, 3, 4]])})
+>>> output.logits().shape, output.carry["context"].shape
 (torch.Size([1, 4, 10]), torch.Size([1, 12]))
 """
 
@@ -31,10 +31,10 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying
 from regard.layers.lexicon import Lexicon
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -111,10 +111,9 @@ class HRED(Carrying):
         """The token that closes a turn."""
         return self.config.end
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the states of the three networks to hand on."""
+        tokens = batch["tokens"]
         x = self.words(tokens)
         ends = tokens == self.config.end  # [B,T]
         carry = self._before(x) if carry is None else carry
@@ -130,8 +129,8 @@ class HRED(Carrying):
             "context": contexts[torch.arange(len(x), device=x.device), turn[:, -1]],
             "decoder": decoded[:, -1],
         }
-        prediction = self.words.predict(self.merge(torch.cat((decoded, x), dim=2)))
-        return prediction, {name: each.detach() for name, each in handed.items()}
+        merged = self.merge(torch.cat((decoded, x), dim=2))
+        return self.words.predict(merged, {name: each.detach() for name, each in handed.items()})
 
     def _before(self, x: Tensor) -> Carry:
         """The states before a stream."""

@@ -21,24 +21,24 @@ computed once for each i, and h̃ is multiplied once for gates and next query.
 
 >>> import torch
 >>> model = LSTMN(LSTMN.Config(width=8, tape=2), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().shape, carry["tape"].shape       # batch, layers, steps, h and c
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().shape, output.carry["tape"].shape       # batch, layers, steps, h and c
 (torch.Size([1, 3, 10]), torch.Size([1, 1, 2, 16]))
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import START, Attend, Memory, Past, Score
 from regard.core.config import Config
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.kernels.additive import additive_scores
 from regard.kernels.dropout import Dropout
 from regard.layers.carry import Carrying, recent
 from regard.layers.lexicon import Lexicon
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 class IntraScore(Score):
@@ -72,7 +72,9 @@ class TapeLayer(nn.Module):
         self.width, self.tape = width, tape
         self.enter = nn.Linear(width, 5 * width)  # W_x of the four gates and of the query
         self.again = nn.Linear(width, 5 * width, bias=False)  # W_h̃ of gates and of the next query
-        self.attend = Attend(IntraScore(width, tape, recency), kind="memory")
+        self.attend = Attend(
+            IntraScore(width, tape, recency), kind="memory", axes=("position", "earlier")
+        )
 
     def forward(
         self,
@@ -149,11 +151,9 @@ class LSTMN(Carrying):
             TapeLayer(config.width, config.tape, config.recency) for _ in range(config.layers)
         )
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the tapes to hand on."""
-        x = self.words(tokens)
+        x = self.words(batch["tokens"])
         if carry is None:
             empty = x.new_zeros(len(x), len(self.layers), 0, 2 * self.config.width)
             carry = {"tape": empty, "summary": empty.new_zeros(*empty.shape[:2], self.config.width)}
@@ -164,4 +164,4 @@ class LSTMN(Carrying):
             tapes.append(recent(tape, self.config.tape))
             summaries.append(summary.detach())
         handed = {"tape": torch.stack(tapes, dim=1), "summary": torch.stack(summaries, dim=1)}
-        return self.words.predict(x), handed
+        return self.words.predict(x, handed)

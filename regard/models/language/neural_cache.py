@@ -14,8 +14,8 @@ the cache is empty, and p = p_vocab.
 >>> from regard.models.language.rnn_lm import RNNLM
 >>> lm = RNNLM(RNNLM.Config(width=8, layers=1), vocabulary=10)
 >>> model = NeuralCache(NeuralCache.Config(source="runs/lm", size=2), vocabulary=10, source=lm)
->>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
->>> prediction.held.tolist(), carry["tokens"].tolist()           # h_0 leads to 2, h_1 to 3
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.key_tokens.tolist(), output.carry["tokens"].tolist()           # h_0 leads to 2, h_1 to 3
 ([[2, 3]], [[2, 3]])
 """
 
@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from regard.attention import Attend, Dot, Past, window
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carried, Carrying, following, recent
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 from regard.outputs.pointer import PointerMixture
 
 _FROZEN = "frozen."
@@ -43,7 +43,7 @@ _FROZEN = "frozen."
 class Seen:
     """A window as the cache sees it."""
 
-    words: Vocabulary
+    words: SoftmaxOutput
     """What the model says by itself."""
     keys: Float[Tensor, "B K D"]
     """The states whose next word is known: those carried, and all but the last of the window."""
@@ -74,7 +74,7 @@ class NeuralCache(Carrying):
         self.config = config
         self.frozen = source.requires_grad_(False)
         self.mask = window(left=config.size) & ~window(left=0)
-        self.attend = Attend(Dot(_width_of(source)), kind="pointer")
+        self.attend = Attend(Dot(_width_of(source)), kind="pointer", axes=("position", "next"))
         self.log_theta = nn.Parameter(torch.tensor(log(config.theta)))
         self.mix_logit = nn.Parameter(torch.tensor(log(config.mix / (1 - config.mix))))
 
@@ -84,11 +84,9 @@ class NeuralCache(Carrying):
         self.frozen.eval()
         return self
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[PointerMixture, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
         """What follows each token, and the cache to hand on."""
-        seen = self.look(tokens, carry)
+        seen = self.look(batch["tokens"], carry)
         keys = seen.keys[:, None]  # [B,1,K,D]
         weights = self.attend.weights(
             self.log_theta.exp() * seen.words.states[:, None],
@@ -98,7 +96,7 @@ class NeuralCache(Carrying):
         ).squeeze(1)  # [B,T,K]
         pointed = self.mix_logit.sigmoid() * weights
         share = 1 - pointed.sum(2)  # [B,T], one where the cache is empty
-        return PointerMixture(seen.words, share, pointed, seen.held), seen.carry
+        return PointerMixture(seen.words, share, pointed, seen.held, carry=seen.carry)
 
     @torch.no_grad()
     def look(self, tokens: Int[Tensor, "B T"], carry: Carry | None) -> Seen:
@@ -108,8 +106,8 @@ class NeuralCache(Carrying):
             for name, each in (carry or {}).items()
             if name.startswith(_FROZEN)
         }
-        prediction, handed = self.frozen(tokens, own or None)
-        words = _vocabulary_of(prediction, self.frozen)
+        output = self.frozen({"tokens": tokens}, own or None)
+        words = _softmax_of(output, self.frozen)
         states = following(carry, "states", words.states)  # [B,K,D]
         read = following(carry, "tokens", tokens)  # [B,K]
         size = self.config.size
@@ -119,7 +117,10 @@ class NeuralCache(Carrying):
             keys=states[:, :-1],
             held=read[:, 1:],
             first=states.shape[1] - tokens.shape[1],
-            carry={**cache, **{_FROZEN + name: each for name, each in (handed or {}).items()}},
+            carry={
+                **cache,
+                **{_FROZEN + name: each for name, each in (output.carry or {}).items()},
+            },
         )
 
     def step(
@@ -139,16 +140,16 @@ def _width_of(model: nn.Module) -> int:
     """How wide the states are that its output layer sees: found by asking what follows token 0."""
     device = next((each.device for each in model.parameters()), None)
     with torch.no_grad():
-        prediction, _ = model(torch.zeros(1, 1, dtype=torch.long, device=device), None)
-    return _vocabulary_of(prediction, model).states.shape[2]
+        output = model({"tokens": torch.zeros(1, 1, dtype=torch.long, device=device)})
+    return _softmax_of(output, model).states.shape[2]
 
 
-def _vocabulary_of(prediction: object, model: nn.Module) -> Vocabulary:
+def _softmax_of(output: object, model: nn.Module) -> SoftmaxOutput:
     """The prediction, if it is that of a plain output layer, which is not learnt through."""
-    if not isinstance(prediction, Vocabulary):
+    if not isinstance(output, SoftmaxOutput):
         raise UserError(
             "a neural cache compares the states that an output layer sees, but "
-            f"{type(model).__name__} predicts by {type(prediction).__name__}"
+            f"{type(model).__name__} returns {type(output).__name__}"
         )
-    bias = None if prediction.bias is None else prediction.bias.detach()
-    return replace(prediction, weight=prediction.weight.detach(), bias=bias)
+    bias = None if output.bias is None else output.bias.detach()
+    return replace(output, weight=output.weight.detach(), bias=bias)

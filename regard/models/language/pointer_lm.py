@@ -14,18 +14,17 @@ Zaremba et al. have it.
 
 >>> import torch
 >>> model = PointerLM(PointerLM.Config(width=8, layers=1, memory=2), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().exp().sum(2).allclose(torch.ones(1, 3)), carry["tokens"].tolist()
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().exp().sum(2).allclose(torch.ones(1, 3)), output.carry["tokens"].tolist()
 (True, [[2, 3]])
 """
 
 import torch
-from jaxtyping import Int
 from pydantic import PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import Attend, Dot, Mask, Past, window
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying, following, recent
 from regard.models.language.rnn_lm import RNNLM, RecurrentState
 from regard.outputs.pointer import PointerMixture
@@ -49,14 +48,13 @@ class PointerLM(Carrying):
         self.rnn = RNNLM(config, vocabulary)
         self.query = nn.Linear(config.width, config.width)
         self.sentinel = nn.Parameter(torch.empty(config.width))
-        self.attend = Attend(Dot(config.width), kind="pointer")
+        self.attend = Attend(Dot(config.width), kind="pointer", axes=("position", "sentinel"))
         self.mask = window(left=config.memory - 1, right=0) | _SENTINEL
         nn.init.uniform_(self.sentinel, -config.spread, config.spread)
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[PointerMixture, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
         """What follows each token, and the words that later ones may point at."""
+        tokens = batch["tokens"]
         states, state = self.rnn.read(tokens, RecurrentState.of(carry))
         known = following(carry, "states", states)  # [B,K,D]
         held = following(carry, "tokens", tokens)  # [B,K]
@@ -70,7 +68,7 @@ class PointerLM(Carrying):
             Past(first=first),
         ).squeeze(1)  # [B,T,K]
         words = self.rnn.predict(self.rnn.drop(states))
-        prediction = PointerMixture(words, weights[..., 0], weights[..., 1:], held)
         memory = self.config.memory
         handed = {"states": recent(known, memory), "tokens": recent(held, memory)}
-        return prediction, {**state.carry(), **handed}
+        carry = {**state.carry(), **handed}
+        return PointerMixture(words, weights[..., 0], weights[..., 1:], held, carry=carry)

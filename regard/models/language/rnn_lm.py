@@ -6,8 +6,8 @@ the output layer (Press & Wolf 2017).
 
 >>> import torch
 >>> model = RNNLM(RNNLM.Config(width=8, layers=1), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3]]))
->>> prediction.logits().shape, sorted(carry)
+>>> output = model({"tokens": torch.tensor([[1, 2, 3]])})
+>>> output.logits().shape, sorted(output.carry)
 (torch.Size([1, 3, 10]), ['cell', 'hidden'])
 """
 
@@ -25,7 +25,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.recurrent import CELLS
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,10 @@ class RNNLM(nn.Module):
         if self.output is not None:
             nn.init.uniform_(self.output.weight, -config.spread, config.spread)
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the state to hand on."""
-        states, state = self.read(tokens, RecurrentState.of(carry))
-        return self.predict(self.drop(states)), state.carry()
+        states, state = self.read(batch["tokens"], RecurrentState.of(carry))
+        return self.predict(self.drop(states), state.carry())
 
     def read(
         self, tokens: Int[Tensor, "B T"], state: RecurrentState
@@ -113,10 +111,10 @@ class RNNLM(nn.Module):
         both = last if isinstance(last, tuple) else (last, None)
         return states, RecurrentState(*both)
 
-    def predict(self, states: Float[Tensor, "B T D"]) -> Vocabulary:
-        """What these states say of the next token."""
+    def predict(self, states: Float[Tensor, "B T D"], carry: Carry | None = None) -> SoftmaxOutput:
+        """The next token after each state; the carry is passed on."""
         table = self.embed if self.output is None else self.output
-        return Vocabulary(states, table.weight, self.bias)
+        return SoftmaxOutput(states, table.weight, self.bias, carry=carry)
 
     def start(self, source: Batch) -> RecurrentState:
         """The state after a prompt, all but its last token, which the first step reads."""

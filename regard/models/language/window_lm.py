@@ -9,22 +9,21 @@ the hidden layer. Both matrices of the sum are one here, over [tanh; x].
 
 >>> import torch
 >>> model = WindowLM(WindowLM.Config(window=3, width=8, hidden=16), vocabulary=10)
->>> prediction, carry = model(torch.tensor([[1, 2, 3, 4]]))
->>> prediction.logits().shape, carry["tokens"].tolist()
+>>> output = model({"tokens": torch.tensor([[1, 2, 3, 4]])})
+>>> output.logits().shape, output.carry["tokens"].tolist()
 (torch.Size([1, 4, 10]), [[3, 4]])
 """
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Int
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
 from regard.core.config import Config
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.carry import Carrying, following, recent
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 class WindowLM(Carrying):
@@ -57,11 +56,9 @@ class WindowLM(Carrying):
             nn.init.uniform_(table.weight, -config.spread, config.spread)
         nn.init.zeros_(self.output.bias)
 
-    def forward(
-        self, tokens: Int[Tensor, "B T"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Carry]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the words that the next windows still look at."""
-        before = self.config.window - 1
+        before, tokens = self.config.window - 1, batch["tokens"]
         known = following(carry, "tokens", tokens)  # [B,K]
         x = self.embed(known)  # [B,K,D]
         x = F.pad(x, (0, 0, before + tokens.shape[1] - known.shape[1], 0))  # [B,K,D]
@@ -69,5 +66,5 @@ class WindowLM(Carrying):
         states = self.drop(self.hidden(x).tanh())
         if self.config.direct:
             states = torch.cat((states, x), dim=2)
-        prediction = Vocabulary(states, self.output.weight, self.output.bias)
-        return prediction, {"tokens": recent(known, before)}
+        handed = {"tokens": recent(known, before)}
+        return SoftmaxOutput(states, self.output.weight, self.output.bias, carry=handed)

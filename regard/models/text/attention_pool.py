@@ -11,7 +11,7 @@ Departures: the cell may be a GRU, words may be read by their letters or by a tr
 dropout falls on words and on what is pooled.
 
 >>> model = AttentionPooling(AttentionPooling.Config(width=8, hidden=6), vocabulary=10, classes=3)
->>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).shape
+>>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).logits.shape
 torch.Size([1, 3])
 """
 
@@ -23,11 +23,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import padding, weigh_named
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.pool import AttentionPool
 from regard.layers.word_features import Words, WordsConfig
+from regard.outputs.classes import Classes
 
 
 class WordByWord(nn.Module):
@@ -88,10 +89,9 @@ class AttentionPooling(nn.Module):
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(width, classes)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
         lengths = batch["lengths"]
         states = self.encoder(self.words(batch), lengths)  # [B,T,D]
         pooled = self.pool(states, padding(lengths))[:, 0]  # [B,D]
-        logits: Tensor = self.output(self.drop(pooled))
-        return logits
+        return Classes(self.output(self.drop(pooled)))

@@ -15,14 +15,15 @@ many buckets there are; optimisers that can follow it: adagrad.
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.padding import real_positions
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.bidirectional import within
+from regard.outputs.classes import Classes
 
 FACTOR = 116049371
 """What fastText multiplies a hash by before it adds the next word."""
@@ -56,14 +57,13 @@ class BagOfNgrams(nn.Module):
         nn.init.zeros_(self.output.weight)
         nn.init.zeros_(self.output.bias)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
-        logits: Tensor = self.output(self.drop(self.table(self.rows(batch))))
-        return logits
+        return Classes(self.output(self.drop(self.table(self.rows(batch)))))
 
     def rows(self, batch: Batch) -> Int[Tensor, "B K"]:
         """The rows of a text's words and n-grams; 0 where there is none."""
-        real = within(batch["lengths"], batch["tokens"].shape[1])  # [B,T]
+        real = real_positions(batch["lengths"], batch["tokens"].shape[1])  # [B,T]
         tokens = torch.where(real, batch["tokens"], 0)
         found, hashed = [tokens], tokens
         for size in range(2, 1 + min(self.config.ngrams, tokens.shape[1])):

@@ -8,14 +8,12 @@ first token whether the second part follows the first. RoBERTa (Liu et al. 2019)
 The words head works only where it is asked to: one position in seven, in training.
 
 >>> model = BERT(BERT.Config(encoder=Encoding(width=8, heads=2, layers=1)), vocabulary=10)
->>> said = model({"tokens": torch.tensor([[2, 4, 5, 3]])})
->>> said.states.shape, said.words.logits().shape, said.next_sentence
+>>> output = model({"tokens": torch.tensor([[2, 4, 5, 3]])})
+>>> output.states.shape, output.words.logits().shape, output.next_sentence
 (torch.Size([1, 4, 8]), torch.Size([1, 4, 10]), None)
->>> said.words.only(torch.tensor([[False, True, False, False]])).logits().shape
+>>> output.words.at(torch.tensor([[False, True, False, False]])).logits().shape
 torch.Size([1, 1, 10])
 """
-
-from dataclasses import dataclass
 
 import torch as torch
 from jaxtyping import Float
@@ -24,24 +22,11 @@ from torch import Tensor, nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
-from regard.layers.masked_words import HiddenWords, Pooler, WordsHead
+from regard.core.protocols import Batch, Carry
+from regard.layers.masked_words import Pooler, WordsHead
 from regard.layers.text_encoder import Encoding as Encoding
 from regard.layers.text_encoder import TextEncoder, begin_small, encoder_of
-
-
-@dataclass(frozen=True)
-class Said:
-    """What BERT says of a batch."""
-
-    states: Float[Tensor, "B T D"]
-    """The last layer."""
-    words: HiddenWords | None
-    """The word at each place."""
-    pooled: Float[Tensor, "B D"] | None
-    """One vector for each text."""
-    next_sentence: Float[Tensor, "B 2"] | None
-    """Scores of: the second part follows the first, it does not."""
+from regard.outputs.masked_lm import MaskedLMOutput
 
 
 class BERT(nn.Module):
@@ -93,13 +78,13 @@ class BERT(nn.Module):
         if source is not None:
             begin_heads(self, source)
 
-    def forward(self, batch: Batch) -> Said:
-        """What is said of each token, and of the parts."""
+    def forward(self, batch: Batch, carry: Carry | None = None) -> MaskedLMOutput:
+        """What is output of each token, and of the parts."""
         states = self.encoder(batch)  # [B,T,D]
         words = None if self.words is None else self.words(states, self.encoder.embed.table.weight)
         pooled = None if self.pooler is None else self.pooler(states)
         follows = None if self.next_sentence is None else self.next_sentence(pooled)
-        return Said(states, words, pooled, follows)
+        return MaskedLMOutput(states, words, pooled, follows)
 
     @property
     def feature_width(self) -> int:

@@ -6,23 +6,23 @@ relu. Departure: RoBERTa drops some of the state before the first layer too.
 
 >>> config = BERTClassifier.Config(encoder=Encoding(width=8, heads=2, layers=1))
 >>> model = BERTClassifier(config, vocabulary=10, classes=3)
->>> model({"tokens": torch.tensor([[2, 4, 3]]), "lengths": torch.tensor([3])}).shape
+>>> model({"tokens": torch.tensor([[2, 4, 3]]), "lengths": torch.tensor([3])}).logits.shape
 torch.Size([1, 3])
 """
 
 from typing import Literal
 
 import torch as torch
-from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.masked_words import Pooler
 from regard.layers.text_encoder import Encoding, TextEncoder, begin_small
 from regard.models.text.bert import begin_heads, encoder_from, staged
+from regard.outputs.classes import Classes
 
 
 class BERTClassifier(nn.Module):
@@ -64,10 +64,9 @@ class BERTClassifier(nn.Module):
         if source is not None and not config.fresh:
             begin_heads(self, source)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
-        logits: Tensor = self.output(self.drop(self.pooler(self.encoder(batch))))
-        return logits
+        return Classes(self.output(self.drop(self.pooler(self.encoder(batch)))))
 
     def stages(self) -> list[list[nn.Parameter]]:
         """The table of tokens, each layer, the layers on top."""

@@ -5,64 +5,27 @@ answer goes from the token that scores best as its first to the one that scores 
 
 >>> config = BERTReader.Config(encoder=Encoding(width=8, heads=2, layers=1))
 >>> model = BERTReader(config, vocabulary=10)
->>> said = model({"tokens": torch.tensor([[2, 4, 3, 5, 3]]), "lengths": torch.tensor([5])})
->>> said.first.shape, said.last.shape
+>>> output = model({"tokens": torch.tensor([[2, 4, 3, 5, 3]]), "lengths": torch.tensor([5])})
+>>> output.first.shape, output.last.shape
 (torch.Size([1, 5]), torch.Size([1, 5]))
 """
 
-from dataclasses import dataclass
-
-import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+import torch as torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
-from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.config import Config as Settings
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.text_encoder import Encoding, begin_small
 from regard.models.text.bert import begin_heads, encoder_from, staged
-from regard.outputs.next_token import IGNORED
-
-
-@dataclass(frozen=True)
-class Spans:
-    """Scores of tokens as the two ends of an answer."""
-
-    first: Float[Tensor, "B T"]
-    last: Float[Tensor, "B T"]
-
-    def surprise(self, first: Int[Tensor, "B"], last: Int[Tensor, "B"]) -> Float[Tensor, ""]:
-        """-log p of both ends, summed; an end that is `IGNORED` does not count."""
-        ends = ((self.first, first), (self.last, last))
-        losses = [
-            F.cross_entropy(scores, end, ignore_index=IGNORED, reduction="sum")
-            for scores, end in ends
-        ]
-        return losses[0] + losses[1]
-
-    def best(
-        self, allowed: Bool[Tensor, "B T"], longest: int
-    ) -> tuple[Int[Tensor, "B 2"], Float[Tensor, "B"]]:
-        """The span whose ends score best together, and that score; none is longer than `longest`.
-
-        Both ends are `allowed`, and the last does not come before the first. Where there is no such
-        span the score is minus infinity.
-        """
-        positions = self.first.shape[1]
-        pairs = self.first[:, :, None] + self.last[:, None, :]  # [B,T,T]
-        shape = torch.ones(positions, positions, dtype=torch.bool, device=pairs.device)
-        near = shape.triu() & ~shape.triu(longest)
-        fits = allowed[:, :, None] & allowed[:, None, :] & near  # [B,T,T]
-        scores, place = pairs.where(fits, float("-inf")).flatten(1).max(1)
-        return torch.stack((place // positions, place % positions), dim=1), scores
+from regard.outputs.spans import Spans
 
 
 class BERTReader(nn.Module):
     """An encoder and a layer with two scores."""
 
-    class Config(Config):
+    class Config(Settings):
         """What a recipe may choose."""
 
         encoder: Encoding | None = None
@@ -87,7 +50,7 @@ class BERTReader(nn.Module):
         if source is not None:
             begin_heads(self, source)
 
-    def forward(self, batch: Batch) -> Spans:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Spans:
         """How well each token fits as the first and as the last of an answer."""
         first, last = self.output(self.drop(self.encoder(batch))).unbind(2)  # [B,T]
         return Spans(first, last)

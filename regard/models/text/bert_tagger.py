@@ -18,11 +18,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.text_encoder import Encoding, begin_small
 from regard.models.text.bert import begin_heads, encoder_from, staged
-from regard.outputs.tags import Apart, Tags
+from regard.outputs.tags import IndependentTags, Tags
 
 
 class BERTTagger(nn.Module):
@@ -55,12 +55,12 @@ class BERTTagger(nn.Module):
         if source is not None:
             begin_heads(self, source)
 
-    def forward(self, batch: Batch) -> Tags:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Tags:
         """What is said of each word."""
         states = self.encoder(batch)  # [B,T,D]
         if "firsts" not in batch:
-            return Apart(self.output(self.drop(states)), batch["lengths"])
-        return Apart(self.output(self.drop(_at(states, batch["firsts"]))), batch["words"])
+            return IndependentTags(self.output(self.drop(states)), batch["lengths"])
+        return IndependentTags(self.output(self.drop(_at(states, batch["firsts"]))), batch["words"])
 
     def stages(self) -> list[list[nn.Parameter]]:
         """The table of tokens, each layer, the layer on top."""

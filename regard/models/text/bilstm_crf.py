@@ -20,12 +20,12 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import nn
 
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.crf import CRF
 from regard.layers.word_features import Given, Words, WordsConfig
-from regard.outputs.tags import Apart, Tags
+from regard.outputs.tags import IndependentTags, Tags
 
 
 class BiLSTMCRF(nn.Module):
@@ -68,7 +68,7 @@ class BiLSTMCRF(nn.Module):
         self.output = nn.Linear(self.first.width, classes)
         self.chain = CRF(classes) if config.crf else None
 
-    def forward(self, batch: Batch) -> Tags:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Tags:
         """What is said of each word."""
         lengths = batch["lengths"]
         states = self.drop(self.first(self.words(batch), lengths))  # [B,T,D]
@@ -77,4 +77,6 @@ class BiLSTMCRF(nn.Module):
         if self.second is not None:
             states = self.drop(self.second(states, lengths))
         scores = self.output(states)  # [B,T,C]
-        return Apart(scores, lengths) if self.chain is None else self.chain(scores, lengths)
+        return (
+            IndependentTags(scores, lengths) if self.chain is None else self.chain(scores, lengths)
+        )

@@ -19,8 +19,8 @@ before for whoever wants what the authors' code does.
 >>> config = ELMo.Config(width=4, hidden=6, letter_width=3, filters=((1, 4), (2, 4)))
 >>> model = ELMo(config, vocabulary=10, letters=262)
 >>> letters = torch.tensor([[[259, 98, 260], [259, 99, 260]]])
->>> ahead, behind, carry = model(letters)
->>> ahead.logits().shape, behind.logits().shape, sorted(carry)[:2]
+>>> output = model({"letters": letters})
+>>> output.forward.logits().shape, output.backward.logits().shape, sorted(output.carry)[:2]
 (torch.Size([1, 2, 10]), torch.Size([1, 2, 10]), ['cell.0', 'cell.1'])
 >>> model.layers_of({"letters": letters, "lengths": torch.tensor([2])}).shape
 torch.Size([3, 1, 2, 8])
@@ -36,14 +36,16 @@ from torch import Tensor, nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
+from regard.core.padding import real_positions
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.bidirectional import mirrored, within
+from regard.layers.bidirectional import mirrored
 from regard.layers.character_cnn import CharacterCNN
 from regard.layers.character_words import LETTERS
 from regard.layers.initialise import begin_as
 from regard.layers.projected_lstm import ProjectedLSTM, ProjectedState
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.both_directions import BothDirections
+from regard.outputs.next_token import SoftmaxOutput
 
 BEGIN, END = (259, 257, 260), (259, 258, 260)
 """How the marks around a sentence are spelled: data/text/characters.py has the numbers."""
@@ -110,18 +112,16 @@ class ELMo(nn.Module):
         c = self.config
         return ProjectedLSTM(c.width, c.hidden, c.width, cell_clip=c.cell_clip, clip=c.clip)
 
-    def forward(
-        self, letters: Int[Tensor, "B T C"], carry: Carry | None = None
-    ) -> tuple[Vocabulary, Vocabulary, Carry]:
-        """What follows each word, what comes before it, and the forward state to hand on."""
-        x = self.words(letters)
+    def forward(self, batch: Batch, carry: Carry | None = None) -> BothDirections:
+        """The next and the previous word at each position, and the forward state to carry on."""
+        x = self.words(batch["letters"])
         forth, after = self.run(self.ahead, x, None, _states_in(carry, len(self.ahead)))
         back, _ = self.run(self.behind, x.flip(1), None, None)
-        said = [
-            Vocabulary(self.drop(each), self.output.weight, self.output.bias)
+        forward, backward = (
+            SoftmaxOutput(self.drop(each), self.output.weight, self.output.bias)
             for each in (forth[-1], back[-1].flip(1))
-        ]
-        return said[0], said[1], _carried(after)
+        )
+        return BothDirections(forward, backward, carry=_carried(after))
 
     def run(
         self,
@@ -154,7 +154,7 @@ class ELMo(nn.Module):
         back, begun = self.run(self.behind, x.gather(1, turn), lengths, behind)
         back = [each.gather(1, turn) for each in back]
         pairs = [(x, x), *zip(forth, back, strict=True)]
-        real = within(lengths, x.shape[1])[..., None]
+        real = real_positions(lengths, x.shape[1])[..., None]
         layers = torch.stack([torch.cat(pair, dim=2) for pair in pairs])  # [L,B,T,W]
         return torch.where(real, layers, 0.0), (ended, begun)
 
@@ -174,7 +174,7 @@ class ELMo(nn.Module):
             raise UserError("ELMo reads spellings: set data.letters = true")
         lengths = batch["lengths"]
         layers, _ = self.read(self._marked(batch["letters"], lengths), lengths + 2)
-        real = within(lengths, batch["letters"].shape[1])[..., None]
+        real = real_positions(lengths, batch["letters"].shape[1])[..., None]
         return torch.where(real, layers[:, :, 1:-1], 0.0)
 
     def features(self, batch: Batch) -> Float[Tensor, "B T W"]:

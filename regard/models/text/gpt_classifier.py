@@ -7,7 +7,7 @@ and have no bias: the same with nothing around the text.
 
 >>> config = GPTClassifier.Config(body=GPT.Config(width=8, heads=2, layers=1))
 >>> model = GPTClassifier(config, vocabulary=10, classes=3)
->>> model({"tokens": torch.tensor([[2, 4, 3]]), "lengths": torch.tensor([3])}).shape
+>>> model({"tokens": torch.tensor([[2, 4, 3]]), "lengths": torch.tensor([3])}).logits.shape
 torch.Size([1, 3])
 """
 
@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
+from regard.core.padding import IGNORE
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.initialise import begin_as
 from regard.models.language.gpt import GPT
-from regard.outputs.next_token import IGNORED
+from regard.outputs.classes import Classes
 
 
 class GPTClassifier(nn.Module):
@@ -71,25 +72,21 @@ class GPTClassifier(nn.Module):
         """The most tokens it can read."""
         return self.body.context_limit
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
-        return self._scored(self.body.states(batch["tokens"], batch["lengths"]), batch)
-
-    def learning(self, batch: Batch) -> tuple[Float[Tensor, "B C"], Float[Tensor, ""]]:
-        """The same, and what is to be learnt besides: λ times the mean -log p of a text's tokens.
-
-        Summed over the texts, as a loss is.
-        """
-        tokens, lengths = batch["tokens"], batch["lengths"]
-        states = self.body.states(tokens, lengths)
+        states = self.body.states(batch["tokens"], batch["lengths"])
         logits = self._scored(states, batch)
-        if self.config.guessing == 0 or tokens.shape[1] < 2:
-            return logits, logits.new_zeros(())
+        learns = self.training and self.config.guessing > 0 and states.shape[1] > 1
+        return Classes(logits, auxiliary=self._language_loss(states, batch) if learns else None)
+
+    def _language_loss(self, states: Float[Tensor, "B T D"], batch: Batch) -> Float[Tensor, ""]:
+        """λ times the mean -log p of a text's tokens, summed over the texts."""
+        tokens, lengths = batch["tokens"], batch["lengths"]
         real = torch.arange(1, tokens.shape[1], device=tokens.device) < lengths[:, None]  # [B,T]
-        targets = torch.where(real, tokens[:, 1:], IGNORED)
-        told = self.body.predicted(states[:, :-1]).log_probability(targets)  # [B,T]
-        each = -told.sum(1) / real.sum(1).clamp_min(1)
-        return logits, self.config.guessing * each.sum()
+        targets = torch.where(real, tokens[:, 1:], IGNORE)
+        logs = self.body.predicted(states[:, :-1]).log_probability(targets)  # [B,T]
+        each = -logs.sum(1) / real.sum(1).clamp_min(1)
+        return self.config.guessing * each.sum()
 
     def _scored(self, states: Tensor, batch: Batch) -> Tensor:
         rows = torch.arange(len(states), device=states.device)

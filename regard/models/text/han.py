@@ -11,24 +11,24 @@ Departure: words may be read by their letters or by a trained run, beside their 
 
 >>> model = HAN(HAN.Config(width=8, hidden=6), vocabulary=10, classes=2)
 >>> tokens, parts = torch.tensor([[4, 5, 6]]), torch.tensor([[0, 0, 1]])
->>> model({"tokens": tokens, "lengths": torch.tensor([3]), "parts": parts}).shape
+>>> model({"tokens": tokens, "lengths": torch.tensor([3]), "parts": parts}).logits.shape
 torch.Size([1, 2])
 """
 
 from typing import Literal
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import padding, segment
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.pool import AttentionPool
 from regard.layers.sentences import SentenceCut
 from regard.layers.word_features import Words, WordsConfig
+from regard.outputs.classes import Classes
 
 
 class HAN(nn.Module):
@@ -56,13 +56,17 @@ class HAN(nn.Module):
         self.words = Words.of(config, vocabulary, source, config.dropout)
         self.word_encoder = Bidirectional(config.cell, self.words.width, config.hidden)
         width = self.word_encoder.width
-        self.word_pool = AttentionPool(config.score, width, hidden=config.attention)
+        self.word_pool = AttentionPool(
+            config.score, width, hidden=config.attention, axes=("sentence", "position")
+        )
         self.sentence_encoder = Bidirectional(config.cell, width, config.hidden)
-        self.sentence_pool = AttentionPool(config.score, width, hidden=config.attention)
+        self.sentence_pool = AttentionPool(
+            config.score, width, hidden=config.attention, axes=("text", "sentence")
+        )
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(width, classes)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each document."""
         parts = batch["parts"]  # [B,T]
         states = SentenceCut.of(parts).read(self.word_encoder, self.words(batch))  # [B,T,D]
@@ -73,5 +77,4 @@ class HAN(nn.Module):
         there = (parts[:, None] == numbers[:, None]).any(2)  # [B,S]
         read = self.sentence_encoder(self.drop(sentences), count)  # [B,S,D]
         document = self.sentence_pool(read, padding(there))[:, 0]  # [B,D]
-        logits: Tensor = self.output(self.drop(document))
-        return logits
+        return Classes(self.output(self.drop(document)))

@@ -10,7 +10,7 @@ parts of a pair; the mark between them ends the text.
 
 >>> model = QuestionAttention(QuestionAttention.Config(width=8, hidden=6), vocabulary=9, classes=3)
 >>> tokens, parts = torch.tensor([[4, 5, 3, 6, 7]]), torch.tensor([[0, 0, 0, 1, 1]])
->>> model({"tokens": tokens, "lengths": torch.tensor([5]), "parts": parts}).shape
+>>> model({"tokens": tokens, "lengths": torch.tensor([5]), "parts": parts}).logits.shape
 torch.Size([1, 3])
 """
 
@@ -23,10 +23,11 @@ from torch import Tensor, nn
 
 from regard.attention import Attend, padding, score_named
 from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.word_features import Words
+from regard.outputs.classes import Classes
 
 
 class QuestionAttention(nn.Module):
@@ -65,7 +66,7 @@ class QuestionAttention(nn.Module):
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(width // 2, classes)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each answer fits."""
         text, question = batch["parts"] == 0, batch["parts"] > 0  # [B,T]
         states = self.encoder(self.words(batch), text.sum(1))  # [B,T,D]
@@ -74,8 +75,7 @@ class QuestionAttention(nn.Module):
         query = torch.zeros_like(asked) if self.config.score == "even" else asked
         read = self.attend(query[:, None, None], memory, padding(text))[:, 0, 0]  # [B,D]
         said = (self.text_said(read) + self.question_said(asked)).tanh()
-        logits: Tensor = self.output(self.drop(said))
-        return logits
+        return Classes(self.output(self.drop(said)))
 
     def asked(self, batch: Batch, question: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
         """The last states over the question, which is moved to the front of its row."""

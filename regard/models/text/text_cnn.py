@@ -6,20 +6,20 @@ with dropout (section 2). Windows reach over both ends of a text, as in Kim's co
 Departures: one channel; the L2 constraint on the last layer is left to weight decay.
 
 >>> model = TextCNN(TextCNN.Config(width=8, filters=5), vocabulary=10, classes=3)
->>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).shape
+>>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).logits.shape
 torch.Size([1, 3])
 """
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 
-from regard.core.protocols import Batch
+from regard.core.padding import real_positions
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.bidirectional import within
 from regard.layers.word_features import Words, WordsConfig
+from regard.outputs.classes import Classes
 
 
 class TextCNN(nn.Module):
@@ -50,16 +50,15 @@ class TextCNN(nn.Module):
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(config.filters * len(config.windows), classes)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
         lengths = batch["lengths"]
-        real = within(lengths, batch["tokens"].shape[1])[..., None]  # [B,T,1]
+        real = real_positions(lengths, batch["tokens"].shape[1])[..., None]  # [B,T,1]
         x = torch.where(real, self.words(batch), 0.0).transpose(1, 2)  # [B,D,T]
         most = []
         for window, filters in zip(self.config.windows, self.filters, strict=True):
             found = F.relu(filters(x))  # [B,C,T]
             # Windows that lie wholly behind a text find nothing, which is what relu gives at least.
-            mine = within(lengths + window - 1, found.shape[2])[:, None]
+            mine = real_positions(lengths + window - 1, found.shape[2])[:, None]
             most.append((found * mine).amax(2))
-        logits: Tensor = self.output(self.drop(torch.cat(most, dim=1)))
-        return logits
+        return Classes(self.output(self.drop(torch.cat(most, dim=1))))

@@ -6,26 +6,26 @@ by a vector for each (Devlin et al. 2019), if `pairs` is set. What letters or a 
 words is put together with their vectors by a linear layer.
 
 >>> model = TextTransformer(TextTransformer.Config(width=8, heads=2), vocabulary=10, classes=3)
->>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).shape
+>>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).logits.shape
 torch.Size([1, 3])
 """
 
 from typing import Literal
 
 import torch as torch
-from jaxtyping import Float
 from pydantic import Field, PositiveInt, model_validator
-from torch import Tensor, nn
+from torch import nn
 
 from regard.attention import padding
 from regard.core.errors import divides
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.block import EncoderBlock
 from regard.layers.embedding import SegmentEmbedding
 from regard.layers.pool import AttentionPool
 from regard.layers.position import POSITIONS
 from regard.layers.word_features import Words, WordsConfig
+from regard.outputs.classes import Classes
 
 
 class TextTransformer(nn.Module):
@@ -74,7 +74,7 @@ class TextTransformer(nn.Module):
         self.pool = AttentionPool(config.pool, width)
         self.output = nn.Linear(width, classes)
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
         mask = padding(batch["lengths"])
         x = self.position(self.together(self.words(batch)))  # [B,T,D]
@@ -84,5 +84,4 @@ class TextTransformer(nn.Module):
         for layer in self.layers:
             x = layer(x, mask)
         pooled = self.pool(self.norm(x), mask)[:, 0]  # [B,D]
-        logits: Tensor = self.output(self.drop(pooled))
-        return logits
+        return Classes(self.output(self.drop(pooled)))

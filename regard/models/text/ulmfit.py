@@ -13,7 +13,7 @@ pre-training is worth.
 >>> lm = AWDLSTM(AWDLSTM.Config(width=8, hidden=12), vocabulary=10)
 >>> model = ULMFiT(ULMFiT.Config(source="runs/lm"), vocabulary=10, classes=2, source=lm).eval()
 >>> batch = {"tokens": torch.tensor([[4, 5, 6], [7, 0, 0]]), "lengths": torch.tensor([3, 1])}
->>> model(batch).shape
+>>> model(batch).logits.shape
 torch.Size([2, 2])
 """
 
@@ -26,10 +26,11 @@ from torch import Tensor, nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
+from regard.core.padding import real_positions
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.bidirectional import within
 from regard.layers.weight_drop import CellState
+from regard.outputs.classes import Classes
 
 
 @runtime_checkable
@@ -97,11 +98,10 @@ class ULMFiT(nn.Module):
         parts = [self.reader.embed, *self.reader.cells, self.top]
         return [list(part.parameters()) for part in parts]
 
-    def forward(self, batch: Batch) -> Float[Tensor, "B C"]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""
         tokens, lengths = batch.get("source_tokens", batch["tokens"]), batch["lengths"]
-        logits: Tensor = self.top(pooled(self.states(tokens), lengths))
-        return logits
+        return Classes(self.top(pooled(self.states(tokens), lengths)))
 
     def states(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """The last layer at each word, read window by window; only the last few learn."""
@@ -135,7 +135,7 @@ def pooled(states: Float[Tensor, "B T D"], lengths: Int[Tensor, "B"]) -> Float[T
     >>> pooled(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([2])).tolist()
     [[3.0, 3.0, 2.0]]
     """
-    real = within(lengths, states.shape[1])[..., None]  # [B,T,1]
+    real = real_positions(lengths, states.shape[1])[..., None]  # [B,T,1]
     some = (lengths > 0)[:, None]
     end = (lengths - 1).clamp_min(0)[:, None, None].expand(-1, 1, states.shape[2])
     last = states.gather(1, end).squeeze(1)  # [B,D]

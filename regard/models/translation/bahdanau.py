@@ -19,8 +19,8 @@ the cell may be an LSTM, whose first cell state is zero.
 >>> import torch
 >>> model = Bahdanau(Bahdanau.Config(width=4, hidden=8), vocabulary=10, source_vocabulary=12)
 >>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 10])
 """
 
@@ -34,13 +34,13 @@ from torch import Tensor, nn
 
 from regard.attention import START, Attend, Past, score_named, weigh_named
 from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
 from regard.layers.source_memory import Source
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Bahdanau(nn.Module):
         """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
         return self.reader
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target."""
         words = self.words(batch["tokens"])  # [B,T,D]
         state, states, contexts = self.start(batch), [], []
@@ -121,7 +121,7 @@ class Bahdanau(nn.Module):
             states.append(state.hidden.top)
             contexts.append(context)
         readout = self.readout(torch.stack(states, dim=1), words, torch.stack(contexts, dim=1))
-        return self.words.predict(readout), None
+        return self.words.predict(readout)
 
     def start(self, source: Batch) -> BahdanauState:
         """The annotations, and s_0 from the backward state of the first word."""

@@ -15,8 +15,8 @@ Departure: Cho's decoder sees the final state again at every step; here it is th
 >>> config = EncoderDecoder.Config(width=8, layers=2)
 >>> model = EncoderDecoder(config, vocabulary=10, source_vocabulary=12)
 >>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 10])
 """
 
@@ -27,12 +27,12 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.core.config import Config
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 class EncoderDecoder(nn.Module):
@@ -80,10 +80,10 @@ class EncoderDecoder(nn.Module):
         """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
         return self.reader
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target: the decoder in one fused call."""
         states, _ = self.decoder(self.words(batch["tokens"]), self.start(batch))
-        return self.words.predict(states), None
+        return self.words.predict(states)
 
     def start(self, source: Batch) -> Hidden:
         """The state in which the encoder ends."""

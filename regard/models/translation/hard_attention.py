@@ -27,8 +27,8 @@ knows nothing. The rest is as in the twin, whose trained weights `model.soft` ca
 >>> import torch
 >>> model = HardAttention(HardAttention.Config(width=4, hidden=8), 10, 12).eval()
 >>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 10])
 """
 
@@ -42,9 +42,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from regard.attention import Drawn, Sample
-from regard.core.protocols import Batch
+from regard.core.padding import IGNORE
+from regard.core.protocols import Batch, Carry
 from regard.models.translation.bahdanau import Bahdanau, BahdanauState
-from regard.outputs.next_token import IGNORED, Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 _KEPT = 0.9
 """What the moving average keeps of itself at each batch."""
@@ -90,15 +91,16 @@ class HardAttention(nn.Module):
         if config.baseline == "average":
             self.register_buffer("average", torch.tensor(-log(vocabulary)))
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, Tensor | None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target; while training, the surrogate of the draws too."""
-        prediction, looks = self.read(batch)
+        output, looks = self.read(batch)
         if not self.training:
-            return prediction, None
+            return output
         targets = batch["targets"]
-        return prediction, self.surrogate(prediction.log_probability(targets), looks, targets)
+        surrogate = self.surrogate(output.log_probability(targets), looks, targets)
+        return replace(output, auxiliary=surrogate)
 
-    def read(self, batch: Batch) -> tuple[Vocabulary, Looks]:
+    def read(self, batch: Batch) -> tuple[SoftmaxOutput, Looks]:
         """The prediction, and where the decoder looked for it."""
         soft, state = self.soft, self.soft.start(batch)
         words = soft.words(batch["tokens"])  # [B,T,D]
@@ -159,7 +161,7 @@ class HardAttention(nn.Module):
         self, said: Float[Tensor, "B T"], looks: Looks, targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, ""]:
         """A loss whose gradient is that of the draws, from the log p of the targets."""
-        real, said = (targets != IGNORED).to(said.dtype), said.detach()
+        real, said = (targets != IGNORE).to(said.dtype), said.detach()
         if self.config.reward == "future":
             reward, counted = to_come(said), to_come(real)
         else:

@@ -20,8 +20,8 @@ longer than the source, where the paper's window is empty.
 >>> import torch
 >>> model = Luong(Luong.Config(width=8, layers=2), vocabulary=10, source_vocabulary=12)
 >>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 10])
 """
 
@@ -45,13 +45,13 @@ from regard.attention import (
 )
 from regard.core.config import Config
 from regard.core.errors import divides
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
 from regard.layers.source_memory import Source
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -144,16 +144,16 @@ class Luong(nn.Module):
         """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
         return self.reader
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target."""
         words, state = self.words(batch["tokens"]), self.start(batch)
         if not self.config.feeding:
-            return self.words.predict(self.at_once(words, state)), None
+            return self.words.predict(self.at_once(words, state))
         rows = []
         for entered in self.decoder.enter(words):
             state = self.go_on(entered, state)
             rows.append(state.attentional)
-        return self.words.predict(torch.stack(rows, dim=1)), None
+        return self.words.predict(torch.stack(rows, dim=1))
 
     def start(self, source: Batch) -> LuongState:
         """The source states, and the last of them to go on from."""

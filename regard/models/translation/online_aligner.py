@@ -31,12 +31,12 @@ short and long sentences. No Grid LSTM, and no dropout that grows as training go
 >>> import torch
 >>> model = OnlineAligner(OnlineAligner.Config(width=8, layers=1), 10, 12).eval()
 >>> source = {"source": torch.tensor([[5, 6, 3]]), "source_lengths": torch.tensor([3])}
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 10])
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from typing import Literal
 
@@ -48,12 +48,13 @@ from torch import Tensor, nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
+from regard.core.padding import IGNORE
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.models.translation.hard_attention import to_come
-from regard.outputs.next_token import IGNORED, Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -137,20 +138,21 @@ class OnlineAligner(nn.Module):
         nn.init.uniform_(self.over, -spread, spread)
         nn.init.constant_(self.guess.bias, -log(vocabulary))
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, Tensor | None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target; while training, the surrogate of the unit too."""
         tokens = batch["tokens"]
         due = tokens.new_full((len(tokens),), tokens.shape[1])
         if self.training:
-            due = (batch["targets"] != IGNORED).sum(1).clamp_min(1)
+            due = (batch["targets"] != IGNORE).sum(1).clamp_min(1)
         reading = self.read(self.start(batch), self.words(tokens), due)
         at = reading.said_at(tokens.shape[1])  # [B,T]
         index = at[:, :, None].expand(*at.shape, reading.states.shape[2])
-        prediction = self.words.predict(reading.states.gather(1, index))
+        output = self.words.predict(reading.states.gather(1, index))
         if not self.training:
-            return prediction, None
+            return output
         targets = batch["targets"]
-        return prediction, self.surrogate(prediction.log_probability(targets), reading, targets)
+        surrogate = self.surrogate(output.log_probability(targets), reading, targets)
+        return replace(output, auxiliary=surrogate)
 
     def read(
         self, state: OnlineState, words: Float[Tensor, "B T D"], due: Int[Tensor, "B"]
@@ -203,7 +205,7 @@ class OnlineAligner(nn.Module):
         self, said: Float[Tensor, "B T"], reading: Reading, targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, ""]:
         """A loss whose gradient is that of the unit's decisions, from the log p of the targets."""
-        real, logit = (targets != IGNORED).to(said.dtype), reading.asked
+        real, logit = (targets != IGNORE).to(said.dtype), reading.asked
         # Targets are all said sooner or later: whose turn it is tells which are still to come.
         forced = F.logsigmoid(logit) * reading.forced  # [B,N]
         reward = to_come(said.detach()).gather(1, reading.turn) + to_come(forced.detach())

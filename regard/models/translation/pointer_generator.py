@@ -27,8 +27,8 @@ nothing; here nothing is fed, so that one run of the LSTM serves all steps.
 >>> model = PointerGenerator(PointerGenerator.Config(width=4, hidden=8), 10, 12)
 >>> source = {"source": torch.tensor([[5, 1, 3]]), "source_lengths": torch.tensor([3])}
 >>> source["source_extended"] = torch.tensor([[4, 10, 3]])              # 10 is the unknown word
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 11])
 """
 
@@ -42,14 +42,14 @@ from torch import Tensor, nn
 from regard.attention import START, Attend, Past, score_named
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
+from regard.core.padding import IGNORE
+from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
 from regard.layers.source_memory import Source
-from regard.outputs.next_token import IGNORED
-from regard.outputs.pointer import Extended, PointerMixture
+from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
 
 
 @dataclass(frozen=True)
@@ -122,18 +122,19 @@ class PointerGenerator(nn.Module):
         self.join = nn.Linear(hidden + 2 * hidden, width)
         self.generate = nn.Linear(2 * hidden + hidden + width, 1)
 
-    def forward(self, batch: Batch) -> tuple[PointerMixture, Tensor | None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
         """What follows each token of the target; while training, what repeated looks cost."""
         state, words = self.start(batch), self.words(self.readable(batch["tokens"]))
         states, _ = self.decoder(words, state.hidden)  # [B,T,D]
         memory, mask = state.source.memories[0], state.source.mask
         weights = self.attend.weights(states[:, None], memory, mask)  # [B,1,T,S]
         contexts = self.attend.read(weights, memory.value).squeeze(1)  # [B,T,W]
-        prediction = self.mixture(states, words, contexts, weights.squeeze(1), state)
+        output = self.mixture(states, words, contexts, weights.squeeze(1), state)
         if not self.training or not self.config.coverage:
-            return prediction, None
-        real = batch["targets"] != IGNORED
-        return prediction, self.config.coverage * (_covered(weights.squeeze(1)) * real).sum()
+            return output
+        real = batch["targets"] != IGNORE
+        coverage = self.config.coverage * (_covered(weights.squeeze(1)) * real).sum()
+        return replace(output, auxiliary=coverage)
 
     def readable(self, tokens: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
         """Tokens as the decoder knows them: <unk> for what is beyond the vocabulary."""
@@ -153,7 +154,7 @@ class PointerGenerator(nn.Module):
         # σ(-z) is what 1 - σ(z) would round to zero: a word that can only be copied needs it.
         pointed = (-generate).sigmoid() * weights
         share = generate.sigmoid().squeeze(2)
-        return PointerMixture(Extended(said, state.extra), share, pointed, state.held)
+        return PointerMixture(ExtendedSoftmax(said, state.extra), share, pointed, state.held)
 
     def start(self, source: Batch) -> PointerGeneratorState:
         """The source states with their words, and s_0 from the last of both directions."""

@@ -9,8 +9,8 @@ normal with width^-½.
 >>> config = Transformer.Config(width=16, heads=2, encoder_layers=1, decoder_layers=1)
 >>> model = Transformer(config, vocabulary=10, source_vocabulary=12)
 >>> source = {"source": torch.tensor([[4, 5, 3]]), "source_lengths": torch.tensor([3])}
->>> prediction, _ = model({**source, "tokens": torch.tensor([[2, 7]])})
->>> prediction.logits().shape
+>>> output = model({**source, "tokens": torch.tensor([[2, 7]])})
+>>> output.logits().shape
 torch.Size([1, 2, 10])
 """
 
@@ -23,22 +23,28 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import START, Mask, Past, causal, padding
+from regard.attention.tape import AxisPair
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.kernels.packed_linear import product, scores
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.cache import Cache
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
 from regard.layers.initialise import begin_as
-from regard.layers.key_value_store import Written
+from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import POSITIONS
 from regard.layers.source_memory import Source
-from regard.layers.stepwise import Asked, Stepwise, entered
-from regard.outputs.next_token import Vocabulary
+from regard.layers.stepwise import (
+    StepSource,
+    StepwiseDecoder,
+    embed_step,
+    logits_function,
+    row_function,
+)
+from regard.outputs.next_token import SoftmaxOutput
 
 
 @dataclass(frozen=True)
@@ -67,20 +73,20 @@ class TransformerState:
 
 @dataclass(frozen=True)
 class SteppedState:
-    """The same, where the decoder's layers can be taken apart."""
+    """The same for layers as functions of one position."""
 
-    decoder: Stepwise
-    asked: Asked
-    written: Written
+    decoder: StepwiseDecoder
+    source: StepSource
+    store: KeyValueStore
 
     @property
     def length(self) -> int:
         """How many tokens were read."""
-        return self.written.length
+        return self.store.length
 
     def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
         """The state of the chosen batch rows, in that order."""
-        return SteppedState(self.decoder, self.asked.select(rows), self.written.select(rows))
+        return SteppedState(self.decoder, self.source.select(rows), self.store.select(rows))
 
 
 class Transformer(nn.Module):
@@ -181,7 +187,7 @@ class Transformer(nn.Module):
             self._hidden(),
             dropout=c.dropout,
             norm_first=c.norm == "before",
-            attention=self._self_attention(c.encoder_score, c.encoder_weigh),
+            attention=self._self_attention(c.encoder_score, c.encoder_weigh, ("source", "source")),
             feedforward=self._feedforward(),
         )
 
@@ -201,15 +207,21 @@ class Transformer(nn.Module):
             self._hidden(),
             dropout=c.dropout,
             norm_first=c.norm == "before",
-            attention=self._self_attention(c.decoder_score, c.decoder_weigh),
+            attention=self._self_attention(c.decoder_score, c.decoder_weigh, ("target", "prefix")),
             cross=cross,
             feedforward=self._feedforward(),
         )
 
-    def _self_attention(self, score: str, weigh: str) -> SelfAttention:
+    def _self_attention(self, score: str, weigh: str, axes: AxisPair) -> SelfAttention:
         c = self.config
         return SelfAttention(
-            c.width, c.heads, score=score, weigh=weigh, dropout=c.attention_dropout, bias=c.bias
+            c.width,
+            c.heads,
+            score=score,
+            weigh=weigh,
+            dropout=c.attention_dropout,
+            bias=c.bias,
+            axes=axes,
         )
 
     def _feedforward(self) -> FeedForward:
@@ -242,14 +254,14 @@ class Transformer(nn.Module):
         if self.output is not None:
             nn.init.normal_(self.output.weight, std=spread)
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target, given all before it and the source."""
         states, real = self.encode(batch["source"], batch["source_lengths"])
         x: Tensor = self.drop(self.position(self.embed(batch["tokens"])))
         for layer in self.decoder:
             assert isinstance(layer, DecoderBlock)
             x = layer(x, layer.cross.remember(states), _CAUSAL, real)
-        return self._predicted(x), None
+        return self._predicted(x)
 
     def encode(
         self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]
@@ -272,9 +284,9 @@ class Transformer(nn.Module):
             lengths,
             attends=[cross.attend for cross in crosses],
         )
-        decoder = Stepwise.of(blocks)
+        decoder = StepwiseDecoder.build(blocks)
         if decoder is not None:
-            return SteppedState(decoder, Asked.of(looked), Written.begun())
+            return SteppedState(decoder, StepSource.prepare(looked), KeyValueStore())
         caches = tuple(Cache(room=ROOM) for _ in crosses)
         return TransformerState(looked, caches, tuple(START for _ in crosses))
 
@@ -297,17 +309,17 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
         """The same without modules."""
-        x = entered(tokens, self.embed, self.position, state.length)
-        x, written = state.decoder(x, state.written, state.asked)
-        logits = scores(self.embed, self.output, self.bias)(product(self.norm)(x))
-        return logits, SteppedState(state.decoder, state.asked, written)
+        x = embed_step(tokens, self.embed, self.position, state.length)
+        x, store = state.decoder(x, state.store, state.source)
+        logits = logits_function(self.embed, self.output, self.bias)(row_function(self.norm)(x))
+        return logits, SteppedState(state.decoder, state.source, store)
 
     def _decoder(self) -> list[DecoderBlock]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderBlock)]
 
-    def _predicted(self, x: Tensor) -> Vocabulary:
+    def _predicted(self, x: Tensor) -> SoftmaxOutput:
         table = self.embed.table if self.output is None else self.output
-        return Vocabulary(self.norm(x), table.weight, self.bias)
+        return SoftmaxOutput(self.norm(x), table.weight, self.bias)
 
 
 _CAUSAL = causal()

@@ -17,8 +17,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from regard.core.config import Config as Settings
-from regard.core.protocols import Batch
-from regard.outputs.word_pairs import LogCounts, spread_evenly, whole_words
+from regard.core.protocols import Batch, Carry
+from regard.models.words.negative_sampling import initialize_like_word2vec, refuse_ngrams
+from regard.outputs.word_pairs import LogCounts
 
 
 class GloVe(nn.Module):
@@ -33,23 +34,23 @@ class GloVe(nn.Module):
 
     def __init__(self, config: Config, words: int, buckets: int = 0) -> None:
         super().__init__()
-        whole_words(type(self).__name__, buckets)
+        refuse_ngrams(type(self).__name__, buckets)
         self.config = config
         self.row = nn.Embedding(words, config.width, sparse=True)
         self.column = nn.Embedding(words, config.width, sparse=True)
         self.row_bias = nn.Embedding(words, 1, sparse=True)
         self.column_bias = nn.Embedding(words, 1, sparse=True)
         for table in (self.row, self.column, self.row_bias, self.column_bias):
-            spread_evenly(table.weight)
+            initialize_like_word2vec(table.weight)
 
-    def forward(self, batch: Batch) -> LogCounts:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> LogCounts:
         """The logarithm of each count as the vectors have it."""
         rows, columns = batch["rows"], batch["columns"]
         product = (self.row(rows) * self.column(columns)).sum(1)  # [B]
         biases = (self.row_bias(rows) + self.column_bias(columns)).squeeze(1)
-        return LogCounts(product + biases, batch["counts"], self.config.most)
+        return LogCounts(product + biases, self.config.most)
 
     def vectors(self, batch: Batch) -> Float[Tensor, "N D"]:
         """The vectors of `words` [N]."""
-        found: Tensor = self.row(batch["words"]) + self.column(batch["words"])
-        return found
+        vectors: Tensor = self.row(batch["words"]) + self.column(batch["words"])
+        return vectors
