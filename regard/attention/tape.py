@@ -112,7 +112,7 @@ class Call:
 
 
 _Texts = tuple[Sequence[str], Sequence[str]]
-"""The texts of queries and of keys."""
+"""The labels of queries and of keys: texts, or an `Axis`, which is a sequence of them."""
 
 
 @runtime_checkable

@@ -82,7 +82,8 @@ class Axis(Sequence[str], ABC):
 
     def to_json(self) -> dict[str, object]:
         """The kind and every field, for the page and the API."""
-        return {"kind": self.kind, **{each.name: getattr(self, each.name) for each in fields(self)}}
+        own = {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {"kind": self.kind, **own}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +274,11 @@ def axis_from_json(value: object) -> Axis:
         place = ".".join(map(str, first["loc"]))
         wrong = "is missing" if first["type"] == "missing" else first["msg"]
         raise UserError(f"an axis of {kind.kind}: {place} {wrong}") from None
+
+
+def _plain(value: object) -> object:
+    """Tuples as lists, at every depth, as JSON has them."""
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _check_picture(address: str) -> None:

@@ -27,12 +27,12 @@ from regard.look.plot import (
     reach,
     tradeoff,
 )
-from regard.look.recording import ancestry, followed, joined, payloads
+from regard.look.recording import ancestry, followed, joined, on_axes, payloads
 from regard.look.rollout import rollout
 
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion",
     "curves", "document", "draw", "flow", "followed", "grid", "growth", "heat", "joined",
-    "packed", "page", "payloads", "positions", "reach", "rollout", "save_page", "show",
+    "on_axes", "packed", "page", "payloads", "positions", "reach", "rollout", "save_page", "show",
     "tradeoff",
 ]  # fmt: skip

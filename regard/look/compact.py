@@ -7,7 +7,7 @@ that nobody takes a rounded number for an exact one. Zeros above the last diagon
 anything, half of a causal table, are not stored.
 
 >>> made = packed([Payload.of([[0.75, 0.25]], ["a"], ["un", "chat"])])
->>> made["labels"], made["sites"][0]["levels"]
+>>> [axis["labels"] for axis in made["axes"]], made["sites"][0]["levels"]
 ([['a'], ['un', 'chat']], [65535])
 """
 
@@ -20,11 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from regard.core.axes import Axis
 from regard.core.errors import UserError
 from regard.look.measure import MEASURES
 from regard.look.payload import Payload
 
-_FORMAT = 1
+_FORMAT = 2
 """Of what `packed` gives; the page refuses one that it does not know."""
 BUDGET = 4_200_000
 """Bytes of weights before base64: with it, a page stays below six megabytes."""
@@ -53,7 +54,7 @@ def packed(
 ) -> dict[str, object]:
     """All payloads as one object of plain values, weights within `budget` bytes as far as may be.
 
-    `as_json` writes it. Labels that several payloads share are there once.
+    `as_json` writes it. An axis that several payloads share is there once.
     """
     if not payloads:
         raise UserError("there is nothing to show: no payload was given")
@@ -64,19 +65,19 @@ def packed(
                 f"site {payload.site!r} has {longest:,} positions, and a page shows at most "
                 f"{MOST_POSITIONS:,}: look at a shorter text, or at some of the rows"
             )
-    labels: dict[tuple[str, ...], int] = {}
+    axes: dict[Axis, int] = {}
     lasts = [reach(payload.weights) for payload in payloads]
     pairs = zip(payloads, lasts, strict=True)
     heads = _dealt([(head, last) for payload, last in pairs for head in payload.weights], budget)
     sites, done = [], 0
     for payload, last in zip(payloads, lasts, strict=True):
         count = len(payload.weights)
-        sites.append(_site_of(payload, last, heads[done : done + count], labels))
+        sites.append(_site_of(payload, last, heads[done : done + count], axes))
         done += count
     return {
         "format": _FORMAT,
         "title": title[:_LONGEST_LABEL],
-        "labels": [[label[:_LONGEST_LABEL] for label in each] for each in labels],
+        "axes": [_short_labels(axis) for axis in axes],
         "sites": sites,
     }
 
@@ -90,12 +91,17 @@ def as_json(made: dict[str, object]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def _short_labels(axis: Axis) -> dict[str, object]:
+    """An axis as JSON has it, with labels that a page has room for."""
+    return {**axis.to_json(), "labels": [label[:_LONGEST_LABEL] for label in axis]}
+
+
 def _site_of(
-    payload: Payload, last: int, heads: Sequence[Packed], labels: dict[tuple[str, ...], int]
+    payload: Payload, last: int, heads: Sequence[Packed], axes: dict[Axis, int]
 ) -> dict[str, object]:
-    """One payload: what it is called, how its heads look, and their weights."""
-    queries = labels.setdefault(payload.queries, len(labels))
-    keys = labels.setdefault(payload.keys, len(labels))
+    """One payload: its names, its axes by number, measures of its heads, and their weights."""
+    queries = axes.setdefault(payload.queries, len(axes))
+    keys = axes.setdefault(payload.keys, len(axes))
     return {
         "site": payload.site,
         "kind": payload.kind,

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager, get_font
 from matplotlib.textpath import text_to_path
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.look.label import escaped, sign, visible
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
@@ -54,7 +54,7 @@ def sheet(width: float, height: float) -> Figure:
 def save(figure: Figure, path: Path) -> None:
     """The figure as a file, whole or not at all; the same figure is the same bytes."""
     form = path.suffix.lower().removeprefix(".")
-    with replacing(path) as file:
+    with replace_atomically(path) as file:
         figure.savefig(
             file,
             format=form,

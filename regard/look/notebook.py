@@ -18,7 +18,16 @@ from regard.look.compact import BUDGET
 from regard.look.page import page
 from regard.look.payload import Payload
 from regard.look.picture import draw
-from regard.look.recording import Labels, going_on, joined, labelled_sites, payloads, places_of
+from regard.look.recording import (
+    LabelPair,
+    Labels,
+    going_on,
+    joined,
+    keys_of,
+    labelled_sites,
+    payloads,
+    places_of,
+)
 
 _FRAME = (
     '<iframe title="attention" sandbox="allow-scripts allow-downloads" loading="lazy" '
@@ -57,13 +66,11 @@ def show(payloads: Sequence[Payload] | Payload, title: str = "") -> Looks:
     return Looks(several, title)
 
 
-def of_tape(
-    tape: Tape, labels: Labels | tuple[Sequence[str], Sequence[str]] | None = None, row: int = 0
-) -> Looks:
-    """What a tape holds of one row of the batch; without labels, positions have numbers.
+def of_tape(tape: Tape, labels: Labels | LabelPair | None = None, row: int = 0) -> Looks:
+    """What a tape has of one row of the batch; without labels, positions have numbers.
 
-    Labels are the texts of queries and keys, or such pairs by glob of sites. The steps of a decoder
-    are joined; calls that are not steps of one decoding are shown each for itself.
+    Labels are axes or texts of queries and keys, or such pairs by glob of sites. The steps of a
+    decoder are joined; calls that are not steps of one decoding are shown each for itself.
     """
     if labels is None:
         named: Labels = {site: _numbers(tape[site]) for site in tape.sites}
@@ -79,5 +86,4 @@ def of_tape(
 def _numbers(calls: Sequence[Call]) -> tuple[list[str], list[str]]:
     """A number for each query and key of a site."""
     queries = max(places_of(calls)) + 1
-    keys = max(call.weights.shape[3] for call in calls)
-    return [str(place) for place in range(queries)], [str(place) for place in range(keys)]
+    return [str(place) for place in range(queries)], [str(place) for place in range(keys_of(calls))]

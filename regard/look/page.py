@@ -15,7 +15,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.look.compact import BUDGET, as_json, packed
 from regard.look.payload import Payload, whole_letters
 
@@ -104,7 +104,7 @@ def save_page(
 ) -> None:
     """The page as a file, whole or not at all."""
     text = page(payloads, title=title, view=view)
-    with replacing(Path(path)) as file:
+    with replace_atomically(Path(path)) as file:
         file.write(text.encode("utf-8"))
 
 

@@ -1,16 +1,16 @@
-"""Payload: the neutral record of where something looked, from which every picture is drawn.
+"""Payload: attention weights with labelled axes, from which every picture is drawn.
 
-It holds numbers and texts and nothing of a model, so that a picture can be drawn on another
-machine, from a file, of anything that has weights over labelled things: words of a sentence,
-patches of an image, frames of a recording.
+It has numbers and axes and nothing of a model, so that a picture can be drawn on another machine,
+from a file, of attention over anything: words of a sentence, patches of an image, frames of a
+recording, slots of a memory.
 
->>> seen = Payload.of([[0.9, 0.1], [0.2, 0.8]], ["a", "cat"], ["un", "chat"])
->>> seen.weights.shape, seen.axes
+>>> payload = Payload.of([[0.9, 0.1], [0.2, 0.8]], ["a", "cat"], ["un", "chat"])
+>>> payload.weights.shape, payload.axes
 ((1, 2, 2), ('target', 'source'))
->>> seen.strongest
+>>> payload.strongest
 (0, 1)
->>> Payload.from_json(seen.to_json()).keys
-('un', 'chat')
+>>> Payload.from_json(payload.to_json()).keys
+Tokens(labels=('un', 'chat'))
 """
 
 import json
@@ -21,7 +21,8 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.attention.tape import KINDS
+from regard.attention.tape import KINDS, AxisPair
+from regard.core.axes import Axis, as_axis, axis_from_json
 from regard.core.config import Config, parse
 from regard.core.errors import UserError, choose
 
@@ -51,18 +52,20 @@ def _described(numbers: object) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Payload:
-    """How much each query looked at each key, head by head, with a text for every query and key."""
+    """How much each query attends to each key, head by head, with a label for each of them."""
 
     weights: Float[np.ndarray, "H Q K"]
     """Finite and at least zero. Rows need not sum to one: not every weighing makes them."""
-    queries: tuple[str, ...]
-    """What looked: words of the target, steps, outputs."""
-    keys: tuple[str, ...]
-    """What was looked at: words of the source, patches, frames."""
+    queries: Axis
+    """What attends: words of the target, steps."""
+    keys: Axis
+    """What is attended to: words of the source, patches, frames, slots."""
     site: str = ""
     """The name of the place in the model; empty where there is none."""
     kind: str = "cross"
-    """A row of `regard.attention.tape.KINDS`: it names the axes."""
+    """A row of `regard.attention.tape.KINDS`."""
+    axes: AxisPair = ("", "")
+    """The names of the query axis and the key axis; those of the kind, where none are given."""
     heads: tuple[int, ...] | None = None
     """Which heads these are; None where the weights are of no single head."""
     step: int | None = None
@@ -72,6 +75,8 @@ class Payload:
 
     def __post_init__(self) -> None:
         choose("kind of attention", self.kind, KINDS)
+        if not any(self.axes):
+            object.__setattr__(self, "axes", KINDS[self.kind])
         if not isinstance(self.weights, np.ndarray):
             raise UserError(
                 f"a payload holds a numpy array, not a {type(self.weights).__name__}: make it with "
@@ -83,11 +88,8 @@ class Payload:
                 f"weights must be [heads, queries, keys] with at least one of each, not "
                 f"{list(shape)}"
             )
-        for name, labels, count in (
-            ("queries", self.queries, shape[1]),
-            ("keys", self.keys, shape[2]),
-        ):
-            check_labels(name, labels, count)
+        check_labels("queries", self.queries, shape[1])
+        check_labels("keys", self.keys, shape[2])
         if self.heads is not None and len(self.heads) != shape[0]:
             raise UserError(f"{shape[0]} heads of weights, but heads={self.heads} names others")
         if self.rows and len(self.rows) != shape[1]:
@@ -103,27 +105,29 @@ class Payload:
     @staticmethod
     def of(
         weights: Numbers,
-        queries: Sequence[str],
-        keys: Sequence[str],
+        queries: Axis | Sequence[str],
+        keys: Axis | Sequence[str],
         *,
         site: str = "",
         kind: str = "cross",
     ) -> "Payload":
-        """A payload of [Q,K] or [H,Q,K] weights, from torch, numpy or lists."""
+        """A payload of [Q,K] or [H,Q,K] weights, from torch, numpy or lists.
+
+        `queries` and `keys` are axes, or plain texts, which are taken as tokens.
+        """
         table = plain_array(weights)
         if table.ndim == 2:
             table, heads = table[None], None  # [1,Q,K]
         else:
             heads = tuple(range(len(table))) if table.ndim else None
-        labels = tuple(queries), tuple(keys)
         return Payload(
-            weights=table, queries=labels[0], keys=labels[1], site=site, kind=kind, heads=heads
+            weights=table,
+            queries=as_axis(queries),
+            keys=as_axis(keys),
+            site=site,
+            kind=kind,
+            heads=heads,
         )
-
-    @property
-    def axes(self) -> tuple[str, str]:
-        """What the queries and the keys are called."""
-        return KINDS[self.kind]
 
     @property
     def matrix(self) -> Float[np.ndarray, "Q K"]:
@@ -164,10 +168,11 @@ class Payload:
         short = self.weights.astype(str).astype(float).tolist()
         return Written(
             weights=short,
-            queries=[whole_letters(label) for label in self.queries],
-            keys=[whole_letters(label) for label in self.keys],
+            queries=_written_axis(self.queries),
+            keys=_written_axis(self.keys),
             site=self.site,
             kind=self.kind,
+            axes=self.axes,
             heads=None if self.heads is None else list(self.heads),
             step=self.step,
             rows=list(self.rows),
@@ -185,10 +190,11 @@ class Payload:
         read = parse(Written, value)
         return Payload(
             weights=plain_array(read.weights),
-            queries=tuple(read.queries),
-            keys=tuple(read.keys),
+            queries=axis_from_json(read.queries),
+            keys=axis_from_json(read.keys),
             site=read.site,
             kind=read.kind,
+            axes=read.axes,
             heads=None if read.heads is None else tuple(read.heads),
             step=read.step,
             rows=tuple(read.rows),
@@ -204,23 +210,26 @@ def whole_letters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def _written_axis(axis: Axis) -> dict[str, object]:
+    """An axis as JSON has it."""
+    return {**axis.to_json(), "labels": [whole_letters(label) for label in axis]}
+
+
 class Written(Config):
     """A payload as JSON has it."""
 
     weights: list[list[list[float]]]
-    queries: list[str]
-    keys: list[str]
+    queries: dict[str, object] | list[str]
+    keys: dict[str, object] | list[str]
     site: str
     kind: str
+    axes: AxisPair = ("", "")
     heads: list[int] | None
     step: int | None
     rows: list[int]
 
 
 def check_labels(name: str, labels: Sequence[str], count: int) -> None:
-    """There must be a text for each of so many positions."""
+    """There must be a label for each of `count` positions."""
     if len(labels) != count:
         raise UserError(f"{len(labels)} labels for {count} {name}: give one text for each of them")
-    for label in labels:
-        if not isinstance(label, str):
-            raise UserError(f"labels of {name} must be texts, not {_described(label)}")

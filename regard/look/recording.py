@@ -1,16 +1,16 @@
-"""From a tape to payloads: what was recorded, with the texts that belong to it.
+"""From a tape to payloads: attention weights with labels for their axes.
 
     with record(model, "decoder.*.cross") as tape:
         model(batch)
     payloads(tape, {"decoder.*": (target, source)}, row=3)         # one for each call
 
-Labels stand under globs, as edits do: for each site the texts of its queries and of its keys. A
-batch is padded, so there may be fewer labels than positions. Queries beyond them are left out; keys
-beyond them must weigh nothing, or it is an error.
+Labels stand under globs, as edits do: for each site an axis, or texts, for its queries and its
+keys. A batch is padded, so there may be fewer labels than positions. Queries beyond them are left
+out; keys beyond them must weigh nothing, or it is an error.
 
 A decoder that goes step by step makes one call per step. `joined` puts the steps of a batch row one
 under another. In a beam search the rows change places from step to step; `followed` goes with one
-hypothesis.
+hypothesis. `on_axes` labels every site by the names of its axes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,21 +22,75 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.attention.tape import Call, Tape
+from regard.core.axes import Axis, Slots, Steps, Tokens, as_axis
 from regard.core.errors import UserError, positive, unknown
 from regard.look.payload import Payload, check_labels, plain_array
 
-Labels = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""The texts of queries and keys, by a glob of sites; where several match, the last one counts."""
+LabelPair = tuple[Axis | Sequence[str], Axis | Sequence[str]]
+"""The labels of queries and of keys."""
+
+Labels = Mapping[str, LabelPair]
+"""The labels of queries and keys, by a glob of sites; where several match, the last one counts."""
+
+_START, _SENTINEL = "<s>", "<sentinel>"
+"""The labels of the start token of a decoder, and of a key that stands before all positions."""
+
+
+def on_axes(
+    tape: Tape, axes: Mapping[str, Axis], *, rows: Sequence[int] = (), beams: int = 1
+) -> tuple[Payload, ...]:
+    """A payload for each site, labelled by the names of its axes; sizes have no say in it.
+
+    `rows` and `beams` are those of `followed`: with them, what attends from "target" is followed
+    along one hypothesis of a beam search.
+    """
+    found: list[Payload] = []
+    for site in tape.sites:
+        calls = tape[site]
+        names = calls[0].axes
+        labels = {site: (_axis_of(axes, calls, 0), _axis_of(axes, calls, 1))}
+        if rows and names[0] == "target":
+            found += followed(tape, labels, rows=rows, beams=beams)
+        else:
+            found += joined(tape, labels) if going_on(calls) else payloads(tape, labels)
+    return tuple(found)
+
+
+def _axis_of(axes: Mapping[str, Axis], calls: Sequence[Call], side: int) -> Axis:
+    """The axis of a site's queries (side 0) or keys (side 1), by its name.
+
+    A few names follow from others (`regard.attention.tape.AXIS_NAMES`). Steps and slots need no
+    labels of a task: they have numbers.
+    """
+    name = calls[0].axes[side]
+    if name in ("earlier", "next", "sentinel") and "position" in axes:
+        axis = axes["position"]
+        if name == "sentinel":
+            return Tokens(labels=(_SENTINEL, *axis))
+        return axis.take(range(1, len(axis)) if name == "next" else range(len(axis) - 1))
+    if name == "prefix" and "target" in axes:
+        return Tokens(labels=(_START, *axes["target"][:-1]))
+    if name in axes:
+        return axes[name]
+    if name in ("step", "slot"):
+        count = max(places_of(calls)) + 1 if side == 0 else keys_of(calls)
+        return Steps.of(count) if name == "step" else Slots.of(count)
+    raise UserError(
+        f"site {calls[0].site!r} attends over {name!r}, and there are labels only for "
+        f"{', '.join(axes) or 'nothing'}"
+    )
 
 
 def payloads(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
     """One payload for each call of the sites that have labels, of one row of the batch."""
     found = []
-    for site, texts in labelled_sites(tape, labels):
+    for site, (queries, keys) in labelled_sites(tape, labels):
         calls = list(_stepped(tape[site]))
-        _check_last(tape, site, [place for _, places, _ in calls for place in places], texts[0])
+        _check_last(tape, site, [place for _, places, _ in calls for place in places], queries)
         for call, places, step in calls:
-            found.append(labelled(call, _taken(call.weights, row, site), places, texts, step))
+            first = _first_key(call, places)
+            own = (queries, as_axis(keys).take(range(first, len(keys))) if first else keys)
+            found.append(labelled(call, _taken(call.weights, row, site), places, own, step))
     return tuple(found)
 
 
@@ -46,9 +100,35 @@ def joined(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
     for site, texts in labelled_sites(tape, labels):
         places = _in_order(tape[site])
         _check_last(tape, site, places, texts[0])
-        weights = _taken(tape.join(site), row, site)
+        weights = _taken(_joined_weights(tape, site), row, site)
         found.append(labelled(tape[site][-1], weights, places, texts, None))
     return tuple(found)
+
+
+def _joined_weights(tape: Tape, site: str) -> Float[Tensor, "B N Q K"]:
+    """The calls of a site one under another, each with its keys at their own places."""
+    calls = list(_stepped(tape[site]))
+    if not any(_first_key(call, places) for call, places, _ in calls):
+        return tape.join(site)
+    wide = keys_of(tape[site])
+    parts = []
+    for call, places, _ in calls:
+        first = _first_key(call, places)
+        after = wide - first - call.weights.shape[3]
+        parts.append(torch.nn.functional.pad(call.weights, (first, after)))
+    return torch.cat(parts, dim=2)
+
+
+def _first_key(call: Call, places: Sequence[int]) -> int:
+    """The place of the first key: 0, unless a call has only the keys right before its query."""
+    return min(places) - call.weights.shape[3] if call.axes[1] == "earlier" else 0
+
+
+def keys_of(calls: Sequence[Call]) -> int:
+    """How many keys the calls of a site have together."""
+    return max(
+        _first_key(call, places) + call.weights.shape[3] for call, places, _ in _stepped(calls)
+    )
 
 
 def followed(
@@ -104,9 +184,7 @@ def ancestry(
     return torch.stack(wide, dim=1)  # [N,T,K]
 
 
-def labelled_sites(
-    tape: Tape, labels: Labels
-) -> Iterator[tuple[str, tuple[Sequence[str], Sequence[str]]]]:
+def labelled_sites(tape: Tape, labels: Labels) -> Iterator[tuple[str, LabelPair]]:
     """The sites that have labels, with them; a glob that matches none is an error."""
     for glob in labels:
         if not any(fnmatchcase(site, glob) for site in tape.sites):
@@ -114,7 +192,7 @@ def labelled_sites(
     for site in tape.sites:
         matching = [texts for glob, texts in labels.items() if fnmatchcase(site, glob)]
         if matching:
-            keys = max(call.weights.shape[3] for call in tape[site])
+            keys = keys_of(tape[site])
             if len(matching[-1][1]) > keys:
                 raise _too_many(site, "keys", keys, matching[-1][1])
             yield site, matching[-1]
@@ -139,8 +217,10 @@ def _stepped(calls: Sequence[Call]) -> Iterator[tuple[Call, tuple[int, ...], int
     """
     after = 0
     for step, call in enumerate(calls):
-        counted_on = len(call.rows) == 1 and call.rows[0] < after
-        places = (after,) if counted_on else call.rows
+        # Where a sentinel is the first key, queries are counted from the key after it.
+        rows = tuple(row - (call.axes[1] == "sentinel") for row in call.rows)
+        counted_on = len(rows) == 1 and rows[0] < after
+        places = (after,) if counted_on else rows
         after = max(places) + 1
         yield call, places, step if len(calls) > 1 else None
 
@@ -179,13 +259,13 @@ def labelled(
     call: Call,
     weights: Float[Tensor, "N Q K"],
     places: Sequence[int],
-    labels: tuple[Sequence[str], Sequence[str]],
+    labels: LabelPair,
     step: int | None,
     *,
     rows: Sequence[int] = (),
 ) -> Payload:
-    """Weights with the texts of their queries and keys, without the padding."""
-    queries, keys = labels
+    """Weights with the labels of their queries and keys, without the padding."""
+    queries, keys = as_axis(labels[0]), as_axis(labels[1])
     kept = [index for index, place in enumerate(places) if place < len(queries)]
     if not kept:
         raise UserError(
@@ -201,11 +281,12 @@ def labelled(
         )
     return Payload(
         weights=plain_array(weights[:, kept, : len(keys)]),
-        queries=tuple(queries[places[index]] for index in kept),
+        queries=queries.take([places[index] for index in kept]),
         # While a decoder writes, the keys of early steps are fewer than the whole text has.
-        keys=tuple(keys[: weights.shape[2]]),
+        keys=keys if len(keys) <= weights.shape[2] else keys.take(range(weights.shape[2])),
         site=call.site,
         kind=call.kind,
+        axes=call.axes,
         heads=call.heads,
         step=step,
         rows=tuple(rows),

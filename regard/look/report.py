@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.look.plot import spread, tradeoff
 
 _STYLE = """
@@ -66,7 +66,7 @@ def save_report(
             "</body></html>",
         ]
     )
-    with replacing(path) as file:
+    with replace_atomically(path) as file:
         file.write(page.encode("utf-8", "replace"))
 
 

@@ -42,4 +42,5 @@ def rollout(payloads: Sequence[Payload]) -> Payload:
         if len(payloads) <= 3
         else f"rollout of {len(payloads)} layers",
         kind="self",
+        axes=first.axes,
     )

@@ -120,7 +120,7 @@ def translated() -> tuple[Payload, ...]:
     optimiser = torch.optim.Adam(model.parameters(), 5e-3)
     for _ in range(120):
         optimiser.zero_grad()
-        loss = model(batch)[0].surprise(said) / said.numel()
+        loss = model(batch).nll(said) / said.numel()
         loss.backward()
         optimiser.step()
     assert loss < 0.05, "the model that the pages show has not learnt its task"

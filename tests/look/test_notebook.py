@@ -24,15 +24,15 @@ def test_without_labels_positions_have_numbers() -> None:
     shown = tape.show(row=1)
     assert isinstance(shown, Looks)
     (payload,) = shown.payloads
-    assert payload.queries == payload.keys == ("0", "1", "2", "3", "4")
+    assert payload.queries.labels == payload.keys.labels == ("0", "1", "2", "3", "4")
     torch.testing.assert_close(torch.tensor(payload.weights), tape.weights("attend")[1])
 
 
 def test_labels_are_a_pair_or_pairs_by_site() -> None:
     words = tuple("abcde")
     tape = recorded()
-    assert tape.show((words, words)).payloads[0].keys == words
-    assert tape.show({"att*": (words, words)}).payloads[0].queries == words
+    assert tape.show((words, words)).payloads[0].keys.labels == words
+    assert tape.show({"att*": (words, words)}).payloads[0].queries.labels == words
     with pytest.raises(UserError, match="site"):
         tape.show({"decoder": (words, words)})
 

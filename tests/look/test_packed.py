@@ -8,17 +8,19 @@ import numpy as np
 import pytest
 import torch
 
+from regard.core.axes import Axis, Patches, axis_from_json
 from regard.core.errors import UserError
 from regard.look import Payload, as_json, packed
 from regard.look.compact import FLAT, LEVELS, MOST_POSITIONS, reach
 from regard.look.measure import MEASURES, alignment, distance, entropy
+from tests.core.test_axes import EXAMPLES
 from tests.look.hostile import TOKENS
 
 
 def unpacked(made: dict, site: int, head: int) -> tuple[np.ndarray, int]:
     """What the browser makes of a head, written once more; and its levels."""
     entry = made["sites"][site]
-    rows, columns = (len(made["labels"][entry[side]]) for side in ("queries", "keys"))
+    rows, columns = (len(made["axes"][entry[side]]["labels"]) for side in ("queries", "keys"))
     data = zlib.decompress(base64.b64decode(entry["weights"][head]), -15)
     levels = entry["levels"][head]
     stored = np.tri(rows, columns, entry["reach"], dtype=bool)
@@ -114,8 +116,26 @@ def test_zeros_above_the_diagonal_take_no_room() -> None:
 def test_labels_that_sites_share_are_there_once() -> None:
     sites = [Payload.of(torch.eye(3), "abc", "abc", site=name) for name in "xyz"]
     made = packed([*sites, Payload.of(torch.ones(3, 2), "abc", "de")])
-    assert made["labels"] == [["a", "b", "c"], ["d", "e"]]
+    assert made["axes"] == [
+        {"kind": "tokens", "labels": ["a", "b", "c"]},
+        {"kind": "tokens", "labels": ["d", "e"]},
+    ]
     assert [(site["queries"], site["keys"]) for site in made["sites"]] == [(0, 0)] * 3 + [(0, 1)]
+
+
+@pytest.mark.parametrize("axis", EXAMPLES.values(), ids=EXAMPLES)
+def test_axes_of_every_kind_are_sent(axis: Axis) -> None:
+    made = packed([Payload.of(torch.ones(1, len(axis)), "q", axis)])
+    sent = json.loads(as_json(made))
+    assert sent == made, "plain values only"
+    assert axis_from_json(sent["axes"][sent["sites"][0]["keys"]]) == axis
+
+
+def test_axes_with_the_same_labels_in_other_places_are_not_one() -> None:
+    one, other = Patches.grid(1, 2, width=8, height=4), Patches.grid(1, 2, width=4, height=4)
+    made = packed([Payload.of(torch.eye(2), one, other)])
+    assert len(made["axes"]) == 2
+    assert (made["sites"][0]["queries"], made["sites"][0]["keys"]) == (0, 1)
 
 
 def test_json_is_ascii_that_cannot_end_a_script_and_keeps_every_token() -> None:
@@ -124,7 +144,8 @@ def test_json_is_ascii_that_cannot_end_a_script_and_keeps_every_token() -> None:
     text = as_json(made)
     assert text.isascii()
     assert not set("<>&") & set(text)
-    assert json.loads(text)["labels"] == [[token[:500] for token in tokens]]
+    (axis,) = json.loads(text)["axes"]
+    assert axis == {"kind": "tokens", "labels": [token[:500] for token in tokens]}
 
 
 def test_what_a_page_cannot_hold_is_refused(as_users_run_it: None) -> None:

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from regard.attention.tape import KINDS
+from regard.core.axes import AXES, Axis, as_axis
 from regard.core.errors import UserError
 from regard.look import Payload, rollout
+from tests.core.test_axes import EXAMPLES
 
 EVEN = np.full((2, 2, 3), 1 / 3, dtype=np.float32)
 
@@ -17,8 +19,8 @@ EVEN = np.full((2, 2, 3), 1 / 3, dtype=np.float32)
 def whole() -> Payload:
     return Payload(
         weights=torch.rand(2, 3, 4).numpy(),
-        queries=("a", "<b>", "\n"),
-        keys=("x", "", "中", "👩‍👧"),
+        queries=as_axis(("a", "<b>", "\n")),
+        keys=as_axis(("x", "", "中", "👩‍👧")),
         site="decoder.0.cross",
         kind="cross",
         heads=(1, 5),
@@ -32,14 +34,31 @@ def test_json_gives_back_the_same_bits() -> None:
     after = Payload.from_json(before.to_json())
     assert after.weights.dtype == np.float32
     assert np.array_equal(after.weights, before.weights)
-    names = ("queries", "keys", "site", "kind", "heads", "step", "rows")
+    names = ("queries", "keys", "axes", "site", "kind", "heads", "step", "rows")
     assert [getattr(after, name) for name in names] == [getattr(before, name) for name in names]
+
+
+@pytest.mark.parametrize("axis", EXAMPLES.values(), ids=EXAMPLES)
+def test_json_carries_axes_of_every_kind(axis: Axis) -> None:
+    weights = torch.rand(2, len(axis))
+    after = Payload.from_json(Payload.of(weights, ["q", "r"], axis).to_json())
+    assert after.keys == axis
+    assert type(after.keys) is AXES[axis.kind]
+
+
+def test_lists_of_labels_in_a_file_are_tokens() -> None:
+    value = json.loads(Payload.of([[1.0]], "a", "b").to_json())
+    value.update(queries=["a"], keys=["b"])
+    del value["axes"]
+    after = Payload.from_json(json.dumps(value))
+    assert (after.queries, after.keys) == (as_axis("a"), as_axis("b"))
+    assert after.axes == ("target", "source")
 
 
 def test_half_a_letter_does_not_make_a_file_that_nobody_can_read() -> None:
     payload = Payload.of([[1.0]], ["\ud83d"], ["a\udc00b"])
     after = Payload.from_json(payload.to_json())
-    assert (after.queries, after.keys) == (("\ufffd",), ("a\ufffdb",))
+    assert (after.queries.labels, after.keys.labels) == (("\ufffd",), ("a\ufffdb",))
 
 
 def test_json_is_strict_and_short() -> None:
@@ -103,7 +122,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "text": (lambda: Payload.of("weights", "a", "b"), "table of numbers.*str 'weights'"),
     "queries": (lambda: Payload.of(EVEN, "abc", "xyz"), "3 labels for 2 queries"),
     "keys": (lambda: Payload.of(EVEN, "ab", "xy"), "2 labels for 3 keys: give one text for each"),
-    "labels": (lambda: Payload.of(EVEN, "ab", [1, 2, 3]), "keys must be texts, not int '1'"),
+    "labels": (
+        lambda: Payload.of(EVEN, "ab", [1, 2, 3]),
+        "labels of an axis must be texts, not int '1'",
+    ),
     "kind": (lambda: Payload.of(EVEN, "ab", "xyz", kind="corss"), "did you mean 'cross'"),
     "nan": (
         lambda: Payload.of([[0.5, float("nan")]], "a", "bc"),
@@ -111,15 +133,15 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "negative": (lambda: Payload.of([[0.5, -0.5]], "a", "bc"), "at least 0.*-0.5"),
     "tensor": (
-        lambda: Payload(weights=torch.ones(1, 1, 1), queries=("a",), keys=("b",)),
+        lambda: Payload(weights=torch.ones(1, 1, 1), queries=as_axis("a"), keys=as_axis("b")),
         r"not a Tensor: make it with Payload.of",
     ),
     "heads": (
-        lambda: Payload(weights=EVEN, queries=("a", "b"), keys=("x", "y", "z"), heads=(0,)),
+        lambda: Payload(weights=EVEN, queries=as_axis("ab"), keys=as_axis("xyz"), heads=(0,)),
         r"2 heads of weights, but heads=\(0,\)",
     ),
     "rows": (
-        lambda: Payload(weights=EVEN, queries=("a", "b"), keys=("x", "y", "z"), rows=(0,)),
+        lambda: Payload(weights=EVEN, queries=as_axis("ab"), keys=as_axis("xyz"), rows=(0,)),
         r"2 queries, but rows=\(0,\)",
     ),
     "not json": (lambda: Payload.from_json("{"), "must be JSON"),

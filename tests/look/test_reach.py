@@ -37,7 +37,7 @@ def test_lengths_are_the_gradients_of_the_embeddings() -> None:
     tokens = torch.tensor([[1, 2, 3, 2]])
 
     def predict() -> torch.Tensor:
-        value: torch.Tensor = model(tokens, None)[0].logits()[0, -1].log_softmax(0).max()
+        value: torch.Tensor = model({"tokens": tokens}).logits()[0, -1].log_softmax(0).max()
         return value
 
     found = gradient_lengths(model, tokens, predict)
@@ -57,7 +57,7 @@ def test_without_attention_an_rnn_reaches_as_far_as_its_recurrence() -> None:
     tokens = torch.randint(1, 10, (1, 18))
 
     def predict() -> torch.Tensor:
-        value: torch.Tensor = model(tokens, None)[0].logits()[0, -1].log_softmax(0).max()
+        value: torch.Tensor = model({"tokens": tokens}).logits()[0, -1].log_softmax(0).max()
         return value
 
     from regard.attention import intervene
@@ -78,7 +78,7 @@ def test_a_translator_that_reads_backwards_keeps_the_order_of_its_source() -> No
     }
 
     def predict() -> torch.Tensor:
-        value: torch.Tensor = model(batch)[0].logits()[0, -1].log_softmax(0).max()
+        value: torch.Tensor = model({"tokens": batch}).logits()[0, -1].log_softmax(0).max()
         return value
 
     found = gradient_lengths(model, batch["source"], predict)

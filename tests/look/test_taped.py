@@ -9,19 +9,32 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from regard.attention import START, Attend, Call, ScaledDot, Tape, causal, padding, record
+from regard.attention.tape import KINDS, AxisPair
+from regard.core.axes import Frames, Slots, Steps, as_axis
 from regard.core.errors import UserError
 from regard.layers import SelfAttention
-from regard.look import Payload, ancestry, followed, joined, payloads
+from regard.look import Payload, ancestry, followed, joined, on_axes, payloads
 
 SOURCE, TARGET = ("un", "chat", "noir"), ("a", "black", "cat", ".")
 
 
 def call(
-    weights: Tensor, rows: Sequence[int] = (), site: str = "cross", kind: str = "cross"
+    weights: Tensor,
+    rows: Sequence[int] = (),
+    site: str = "cross",
+    kind: str = "cross",
+    axes: AxisPair | None = None,
 ) -> Call:
     heads = tuple(range(weights.shape[1]))
     places = tuple(rows) or tuple(range(weights.shape[2]))
-    return Call(site=site, kind=kind, weights=weights, heads=heads, rows=places)
+    return Call(
+        site=site,
+        kind=kind,
+        weights=weights,
+        heads=heads,
+        rows=places,
+        axes=KINDS[kind] if axes is None else axes,
+    )
 
 
 def tape_of(*calls: Call, rows: tuple[int, ...] | None = None) -> Tape:
@@ -45,7 +58,7 @@ def test_a_recorded_batch_gives_each_row_its_own_words_and_no_padding() -> None:
         (payload,) = payloads(tape, {"*": (words, words)}, row=row)
         kept = tape.weights("attend")[row, :, : len(words), : len(words)]
         assert torch.equal(torch.from_numpy(payload.weights.copy()), kept)
-        assert (payload.queries, payload.keys) == (words, words)
+        assert (payload.queries.labels, payload.keys.labels) == (words, words)
         assert (payload.site, payload.kind, payload.heads) == ("attend", "self", (0, 1))
         assert payload.step is None
 
@@ -56,7 +69,7 @@ def test_chosen_heads_and_rows_keep_their_numbers_and_their_words() -> None:
         layer(torch.randn(1, 4, 8), causal())
     (payload,) = payloads(tape, {"*": (TARGET, TARGET)})
     assert payload.heads == (2,)
-    assert payload.queries == (".", "black")
+    assert payload.queries.labels == (".", "black")
 
 
 def test_joined_steps_are_what_the_whole_sequence_gives() -> None:
@@ -73,9 +86,9 @@ def test_joined_steps_are_what_the_whole_sequence_gives() -> None:
             _, past = attend.step(x[:, :, t : t + 1], seen, causal(), past)
     (steps,) = joined(tape, {"*": (TARGET, TARGET)}, row=1)
     assert steps.weights == pytest.approx(at_once.weights, abs=1e-6)
-    assert steps.queries == TARGET
+    assert steps.queries.labels == TARGET
     singles = payloads(tape, {"*": (TARGET, TARGET)}, row=1)
-    assert [(each.step, each.queries, each.keys) for each in singles] == [
+    assert [(each.step, each.queries.labels, each.keys.labels) for each in singles] == [
         (t, (TARGET[t],), TARGET[: t + 1]) for t in range(4)
     ]
 
@@ -84,9 +97,9 @@ def test_steps_that_all_call_themselves_the_first_are_counted_on() -> None:
     steps = [random_weights(2, 1, 1, 3) for _ in TARGET]
     tape = tape_of(*(call(weights) for weights in steps))
     (payload,) = joined(tape, {"cross": (TARGET, SOURCE)})
-    assert payload.queries == TARGET
+    assert payload.queries.labels == TARGET
     assert payload.matrix.tolist() == [step[0, 0, 0].tolist() for step in steps]
-    assert [each.queries for each in payloads(tape, {"cross": (TARGET, SOURCE)})] == [
+    assert [each.queries.labels for each in payloads(tape, {"cross": (TARGET, SOURCE)})] == [
         (word,) for word in TARGET
     ]
 
@@ -104,7 +117,7 @@ def test_labels_go_to_the_sites_their_glob_names_and_the_last_glob_counts() -> N
         call(random_weights(1, 1, 4, 4), site="decoder.0.self", kind="self"),
     )
     found = payloads(tape, {"decoder.*": (TARGET, TARGET), "*.cross": (TARGET, SOURCE)})
-    assert [(each.site, each.keys) for each in found] == [
+    assert [(each.site, each.keys.labels) for each in found] == [
         ("decoder.0.cross", SOURCE),
         ("decoder.0.self", TARGET),
     ]
@@ -151,10 +164,103 @@ def test_a_followed_hypothesis_carries_its_words_and_its_ancestry() -> None:
     tape = tape_of(*(call(step) for step in steps))
     (payload,) = followed(tape, {"*": (TARGET[:3], SOURCE)}, rows=[1, 6, 4], beams=4)
     assert payload.rows == (1, 6, 4)
-    assert payload.queries == TARGET[:3]
+    assert payload.queries.labels == TARGET[:3]
     expected = torch.stack([steps[0][1, :, 0], steps[1][1, :, 2], steps[2][1, :, 0]], dim=1)
     assert payload.weights.tolist() == expected.tolist()
     assert Payload.from_json(payload.to_json()).rows == (1, 6, 4)
+
+
+def test_a_site_is_labelled_by_the_names_of_its_axes_and_not_by_sizes() -> None:
+    """As many frames as tokens: only the names say which is which."""
+    tokens, frames = as_axis(TARGET), Frames.regular(len(TARGET), 0.5)
+    pairs = {
+        "encoder": ("frame", "frame"),
+        "decoder": ("target", "prefix"),
+        "cross": ("target", "frame"),
+        "back": ("frame", "target"),
+    }
+    tape = tape_of(
+        *(call(random_weights(1, 2, 4, 4), site=site, axes=axes) for site, axes in pairs.items())
+    )
+    axes = {"target": tokens, "frame": frames}
+    found = {each.site: each for each in on_axes(tape, axes)}
+    assert {site: each.axes for site, each in found.items()} == pairs
+    prefix = as_axis(("<s>", *TARGET[:-1]))
+    assert {site: (each.queries, each.keys) for site, each in found.items()} == {
+        "encoder": (frames, frames),
+        "decoder": (tokens, prefix),
+        "cross": (tokens, frames),
+        "back": (frames, tokens),
+    }
+
+
+def test_steps_and_slots_have_numbers_without_a_task() -> None:
+    steps = [random_weights(1, 1, 1, 3) for _ in range(2)]
+    tape = tape_of(*(call(each, [t], kind="memory") for t, each in enumerate(steps)))
+    (payload,) = on_axes(tape, {})
+    assert (payload.queries, payload.keys) == (Steps.of(2), Slots.of(3))
+    assert payload.matrix.tolist() == [step[0, 0, 0].tolist() for step in steps]
+
+
+def test_keys_right_before_a_query_stand_at_their_own_places() -> None:
+    """A memory of the last two states: what it held at each step moves along."""
+    steps = [random_weights(1, 1, 1, count) for count in (1, 2, 2)]
+    rows = (1, 2, 2)  # the last one is counted on: a full memory does not count further
+    tape = tape_of(
+        *(
+            call(step, [row], kind="memory", axes=("position", "earlier"))
+            for step, row in zip(steps, rows, strict=True)
+        )
+    )
+    (payload,) = on_axes(tape, {"position": as_axis(TARGET)})
+    assert payload.queries.labels == TARGET[1:]
+    assert payload.keys.labels == TARGET[:-1]
+    (a,), (b, c), (d, e) = (step.flatten().tolist() for step in steps)
+    assert payload.matrix.tolist() == [[a, 0, 0], [b, c, 0], [0, d, e]]
+    singles = payloads(tape, {"*": (TARGET, TARGET[:-1])})
+    assert [each.keys.labels for each in singles] == [TARGET[:1], TARGET[:2], TARGET[1:3]]
+
+
+def test_a_sentinel_comes_before_all_positions_and_a_cache_begins_with_the_second() -> None:
+    pointed = random_weights(1, 1, 4, 5)
+    cached = random_weights(1, 1, 4, 3)
+    tape = tape_of(
+        call(pointed, [1, 2, 3, 4], site="p", kind="pointer", axes=("position", "sentinel")),
+        call(cached, site="c", kind="pointer", axes=("position", "next")),
+    )
+    pointer, cache = on_axes(tape, {"position": as_axis(TARGET)})
+    assert pointer.queries.labels == cache.queries.labels == TARGET
+    assert pointer.keys.labels == ("<sentinel>", *TARGET)
+    assert cache.keys.labels == TARGET[1:]
+    assert pointer.matrix.tolist() == pointed[0, 0].tolist()
+    assert cache.matrix.tolist() == cached[0, 0].tolist()
+
+
+def test_with_the_rows_of_a_search_only_what_attends_from_the_target_is_followed() -> None:
+    encoder = random_weights(1, 1, 3, 3)
+    steps = [random_weights(1, 1, 1, 3), random_weights(1, 1, 2, 3)]
+    own = [random_weights(1, 1, 1, 1), random_weights(2, 1, 1, 2)]
+    tape = tape_of(
+        call(encoder, site="encoder", kind="self", axes=("source", "source")),
+        *(call(step) for step in steps),
+        *(call(step, site="own", kind="self", axes=("target", "prefix")) for step in own),
+    )
+    axes = {"target": as_axis(TARGET[:2]), "source": as_axis(SOURCE)}
+    found = {each.site: each for each in on_axes(tape, axes, rows=[0, 1], beams=2)}
+    assert found["encoder"].matrix.tolist() == encoder[0, 0].tolist()
+    assert found["cross"].matrix.tolist() == [
+        steps[0][0, 0, 0].tolist(),
+        steps[1][0, 0, 1].tolist(),
+    ]
+    assert found["own"].matrix.tolist() == [[1.0, 0.0], own[1][1, 0, 0].tolist()]
+    assert found["own"].keys.labels == ("<s>", TARGET[0])
+
+
+def test_an_axis_that_has_no_labels_is_an_error_that_names_it() -> None:
+    tape = tape_of(call(random_weights(1, 1, 4, 3), axes=("target", "patch")))
+    message = "'cross' attends over 'patch', and there are labels only for target, source"
+    with pytest.raises(UserError, match=message):
+        on_axes(tape, {"target": as_axis(TARGET), "source": as_axis(SOURCE)})
 
 
 def one() -> Tape:

@@ -2,7 +2,7 @@
 
 import { breathe } from "./dom.js";
 
-const FORMAT = 1;
+const FORMAT = 2;
 const KEPT_WEIGHTS = 24e6;
 const THUMB = 96;
 
@@ -48,8 +48,10 @@ export class Seen {
       ...site,
       place,
       name: (site.site || site.kind) + (site.step === null ? "" : `, step ${site.step}`),
-      queries: data.labels[site.queries],
-      keys: data.labels[site.keys],
+      queryAxis: data.axes[site.queries],
+      keyAxis: data.axes[site.keys],
+      queries: data.axes[site.queries].labels,
+      keys: data.axes[site.keys].labels,
       count: site.weights.length,
     }));
     this.kept = new Map();
