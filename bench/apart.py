@@ -20,7 +20,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 
 from bench.measure import Work
-from regard.core.allocation import steady_allocation
+from regard.core.allocation import keep_freed_memory
 
 Contender = Callable[[], Work]
 """Makes the work that is to be timed, where it is to be timed; can be sent to another process."""
@@ -91,7 +91,7 @@ def steadily(make: Callable[..., Work], *given: object) -> Contender:
 
 def with_steady_memory(make: Callable[..., Work], *given: object) -> Work:
     """The work of a process that has malloc keep big blocks."""
-    steady_allocation()
+    keep_freed_memory()
     return make(*given)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from bench.measure import machine, show
-from regard.core.mode import evaluating
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch
 from regard.explain.audit import audited
 from regard.explain.counterfactual import adversary
@@ -65,7 +65,7 @@ def singly(batches: Sequence[Batch], count: int) -> list[Batch]:
 
 def bench_adversary(run: Run, texts: int, alone: int, steps: int) -> None:
     """Texts per second in batches and one at a time."""
-    with evaluating(run.model):
+    with eval_mode(run.model):
         reader, found = of_classification(run, Asked(texts=texts), run.task.splits[-1])
         batches = [batch for batch in found if int(batch["lengths"].min()) > 1]
         count = sum(len(batch["lengths"]) for batch in batches)

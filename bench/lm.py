@@ -24,14 +24,14 @@ from torch import Tensor, nn
 
 from bench.apart import Contender, medians_apart, steadily
 from bench.measure import Work, machine, medians, missing, rates, show
-from regard.core.allocation import steady_allocation
+from regard.core.allocation import keep_freed_memory
 from regard.data import train as train_tokeniser
 from regard.decode import Greedy, Request, generate
 from regard.models.language.attention_rnn_lm import AttentionRNNLM
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
 from regard.tasks.language_model import LanguageModelling, Texts
-from regard.train.optimise import SGD, AdamW, build, scale_gradients
+from regard.train.optimise import SGD, AdamW, build_optimiser, scale_gradients
 
 LAYERS, HEADS, WIDTH, CONTEXT, ROWS = 6, 6, 384, 256, 12
 """The GPT of the comparison: nanoGPT's size for characters."""
@@ -43,7 +43,7 @@ TASK = LanguageModelling(Texts(train="none"), Path(), train_tokeniser("byte", []
 
 def our_training(model: nn.Module, batches: list[Tensor], rule: AdamW | SGD, clip: float) -> Work:
     """Updates as the loop takes them; a recurrent state is carried."""
-    optimiser = build(rule, model.train())
+    optimiser = build_optimiser(rule, model.train())
 
     def work() -> None:
         carry = None
@@ -288,7 +288,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["train", "generate", "recurrent", "import"])
     chosen = parser.parse_args()
     repeats = 3 if chosen.quick else 9
-    steady_allocation()
+    keep_freed_memory()
     torch.manual_seed(0)
     print(machine())
     parts = {

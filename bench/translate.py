@@ -32,11 +32,11 @@ from bench.measure import Work, machine, missing, paired_ratio, rates, show
 from bench.peers import EOS, PAD, TorchTransformer, ctranslate, marian, ours
 from bench.recurrent import recurrent
 from regard.attention import record
-from regard.core.allocation import steady_allocation
+from regard.core.allocation import keep_freed_memory
 from regard.core.protocols import Batch
 from regard.decode import Beam, decode, search
 from regard.models.translation.transformer import Transformer
-from regard.outputs.next_token import IGNORED
+from regard.core.padding import IGNORE
 
 SIZES = {"tiny": (128, 4, 4, 256), "base": (512, 6, 8, 2048)}
 """Width, layers on each side, heads and units of the feed-forward layers."""
@@ -71,7 +71,7 @@ def bucketed() -> list[Batch]:
                 "source": padded(source),
                 "source_lengths": source,
                 "tokens": torch.where(real, words[0], PAD),
-                "targets": torch.where(real, words[1], IGNORED),
+                "targets": torch.where(real, words[1], IGNORE),
             }
         )
     return batches
@@ -113,8 +113,8 @@ def our_training(size: str) -> Work:
 
     def loss_of(batch: Batch) -> Tensor:
         prediction, _ = model(batch)
-        total: Tensor = prediction.surprise(batch["targets"], smoothing=0.1, never=PAD)
-        return total / (batch["targets"] != IGNORED).sum()
+        total: Tensor = prediction.nll(batch["targets"], smoothing=0.1, excluded=PAD)
+        return total / (batch["targets"] != IGNORE).sum()
 
     return updates(model, loss_of, bucketed())
 
@@ -140,7 +140,7 @@ def hugging_training(size: str) -> Work:
 def training(repeats: int, sizes: list[str], workers: int) -> None:
     """Target tokens per second of an update."""
     rows: list[tuple[object, ...]] = []
-    count = sum(int((batch["targets"] != IGNORED).sum()) for batch in bucketed())
+    count = sum(int((batch["targets"] != IGNORE).sum()) for batch in bucketed())
     for size in sizes:
         contenders: dict[str, Contender] = {
             "ours": steadily(our_training, size),
@@ -183,7 +183,7 @@ def decoded(model: Transformer, source: Tensor, width: int, batch: int) -> None:
 def serve(asked: Connection, size: str) -> None:
     """A process of one thread, which decodes what it is asked to."""
     torch.set_num_threads(1)
-    steady_allocation()
+    keep_freed_memory()
     model = transformer(size).eval()
     asked.send("ready")
     while (question := asked.recv()) is not None:
@@ -321,7 +321,7 @@ def main() -> None:
     parser.add_argument("--only", choices=parts)
     chosen = parser.parse_args()
     repeats = 3 if chosen.quick else 9
-    steady_allocation()
+    keep_freed_memory()
     torch.manual_seed(0)
     print(machine())
     for name, part in parts.items():

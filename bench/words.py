@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from bench.measure import Work, machine, paired_ratio, show
-from regard.core.allocation import steady_allocation
+from regard.core.allocation import keep_freed_memory
 from regard.core.protocols import Batch
 from regard.data.bucket import BucketBatches
 from regard.layers.crf import CRF
@@ -34,7 +34,7 @@ from regard.models.text.han import HAN
 from regard.outputs.tags import Tags
 from regard.tasks.classification_data import Examples
 from regard.tasks.classify import Classification
-from regard.train.optimise import Adagrad, build
+from regard.train.optimise import Adagrad, build_optimiser
 
 WORDS = 10_000
 CRF_SIZES = {"17 tags, CoNLL-2003": (32, 25, 17), "45 tags, CoNLL-2000": (32, 25, 45)}
@@ -48,7 +48,7 @@ def crf_passes(rows: int, words: int, tags: int) -> tuple[Work, Work]:
     scores = torch.randn(rows, words, tags, requires_grad=True)
     targets = torch.randint(0, tags, (rows, words))
     return (
-        lambda: ours(scores, lengths).surprise(targets).backward(),
+        lambda: ours(scores, lengths).nll(targets).backward(),
         lambda: (-theirs(scores, targets, mask)).backward(),
     )
 
@@ -130,7 +130,7 @@ def words_per_second(model: nn.Module, held: list[Batch]) -> float:
             words, began = 0.0, time.perf_counter()  # the first one warms up
         said = model(batch)
         if isinstance(said, Tags):
-            loss = said.surprise(batch["tags"])
+            loss = said.nll(batch["tags"])
         else:
             loss = nn.functional.cross_entropy(said, batch["classes"])
         loss.backward()
@@ -184,7 +184,7 @@ def ours_on(path: Path) -> float:
     data = Examples(train=path.name, validation=path.name)
     task = Classification.open(data, path.parent)
     model = BagOfNgrams(BagOfNgrams.Config(width=10), **task.sizes)
-    optimiser = build(Adagrad(lr=0.1), model)
+    optimiser = build_optimiser(Adagrad(lr=0.1), model)
     batches, words = task.batches(), 0
     for index in range(len(batches)):
         batch = batches.batch(0, index)
@@ -226,7 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats and texts")
     quick = parser.parse_args().quick
-    steady_allocation()
+    keep_freed_memory()
     torch.manual_seed(0)
     print(machine())
     bench_crf(5 if quick else 40)

@@ -72,10 +72,10 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run a verb; what the user can put right is one line on stderr, not a traceback."""
-    from regard.core.allocation import steady_allocation
+    from regard.core.allocation import keep_freed_memory
     from regard.core.errors import UserError
 
-    steady_allocation()
+    keep_freed_memory()
     try:
         app()
     except UserError as error:

@@ -59,7 +59,7 @@ def audit(
     shown = display_for()
     shown.begin(0, None)
     try:
-        found = audited(opened, asked, lambda text: shown.show(text, passing=True))
+        found = audited(opened, asked, lambda text: shown.show(text, transient=True))
     finally:
         shown.end()
     for each in found.verdicts:

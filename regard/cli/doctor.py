@@ -23,7 +23,7 @@ def doctor() -> None:
     """Versions, threads, which precision works here, and which extras are missing."""
     import torch
 
-    from regard.core.device import PRECISIONS, pick_device, why_not
+    from regard.core.device import PRECISIONS, pick_device, precision_problem
 
     typer.echo(
         f"python      {platform.python_version()} on {platform.system()} {platform.machine()}"
@@ -33,7 +33,7 @@ def doctor() -> None:
     device = pick_device("auto")
     typer.echo(f"device      {device} ({torch.get_num_threads()} threads)")
     for precision in PRECISIONS:
-        why = why_not(precision, device)
+        why = precision_problem(precision, device)
         typer.echo(f"{precision:<11} {'works' if why is None else why}")
     for extra, packages in _EXTRAS.items():
         missing = [each for each in packages if find_spec(each) is None]

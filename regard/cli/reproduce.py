@@ -68,13 +68,13 @@ def check(figure: "Figure", run: "Run") -> None:
 
     from regard.core.errors import choose
     from regard.tasks.task import OpenTask
-    from regard.train.evaluate import First
+    from regard.train.evaluate import FirstBatch
 
     choose("split of figure", figure.split, dict.fromkeys(run.task.splits))
     if type(run.task).score is not OpenTask.score:
         return  # has metrics of whole predictions, which a model without training takes long for
     with torch.random.fork_rng(devices=[]):
-        figures = run.measured(First(run.task.evaluation(figure.split)))
+        figures = run.measured(FirstBatch(run.task.evaluation(figure.split)))
     choose("metric of figure", figure.metric, figures)
 
 

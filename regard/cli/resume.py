@@ -8,7 +8,7 @@ def resume(run: Run, data: Data = None, device: Device = "auto") -> None:
     """Go on from the last checkpoint, to the same bits as if it had never stopped."""
     from regard.core.device import device_of_rank
     from regard.runs.run import open_run
-    from regard.train.parallel.world import joined
+    from regard.train.parallel.world import process_group
 
-    with joined(device_of_rank(device)):
+    with process_group(device_of_rank(device)):
         finish(open_run(run, data, device))

@@ -25,24 +25,24 @@ def train(
     from regard.core.device import device_of_rank
     from regard.runs.recipe import read
     from regard.runs.run import create, data_folder
-    from regard.train.parallel.world import joined
+    from regard.train.parallel.world import process_group
 
     chosen = read(recipe, changes or [])
     folder = runs / (name or Path(recipe).stem)
-    with joined(device_of_rank(device)) as world:
+    with process_group(device_of_rank(device)) as world:
         run = create(chosen, folder, data_folder(data), device)
-        for note in run.began if world.leads else ():
+        for note in run.began if world.is_main else ():
             typer.echo(note)
         finish(run)
 
 
 def finish(run: "Run") -> None:
     """Train to the end, and say what came of it."""
-    from regard.train.parallel.world import joined
+    from regard.train.parallel.world import process_group
 
     result = run.train()
-    with joined(next(run.model.parameters()).device) as world:
-        if not world.leads:
+    with process_group(next(run.model.parameters()).device) as world:
+        if not world.is_main:
             return
     if result.outcome == "interrupted":
         typer.echo(f"saved at update {result.update}; go on with: regard resume {run.folder}")

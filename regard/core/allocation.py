@@ -1,6 +1,6 @@
 """Allocation: how memory is asked of the system. Needs no torch: any verb can begin with it.
 
->>> steady_allocation() == sys.platform.startswith("linux")  # with glibc
+>>> keep_freed_memory() == sys.platform.startswith("linux")  # with glibc
 True
 """
 
@@ -13,7 +13,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
 
 @cache
-def steady_allocation() -> bool:
+def keep_freed_memory() -> bool:
     """Have malloc keep big blocks for the next step instead of giving them back after each.
 
     Without this every large activation is a fresh mapping whose pages the kernel must clear

@@ -2,7 +2,7 @@
 
 >>> import tempfile
 >>> folder = Path(tempfile.mkdtemp())
->>> with replacing(folder / "notes.txt") as file:
+>>> with replace_atomically(folder / "notes.txt") as file:
 ...     _ = file.write(b"whole")
 >>> (folder / "notes.txt").read_bytes()
 b'whole'
@@ -25,14 +25,14 @@ _STALE_SECONDS = 24 * 3600
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` once it is safely on disk, and not before.
 
     It is written under a temporary name in the same folder, flushed to the disk and renamed. If
     anything goes wrong the temporary file is removed and what was at `path` is still there.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}-{time.monotonic_ns()}{PART}")
-    with told_plainly(path):
+    with os_errors_as_user_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with part.open("xb") as file:
@@ -42,11 +42,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
-        settle(path.parent)
+        sync_folder(path.parent)
 
 
 @contextmanager
-def told_plainly(path: Path) -> Iterator[None]:
+def os_errors_as_user_errors(path: Path) -> Iterator[None]:
     """A full disk, a read-only folder and their like as one line that names the file."""
     try:
         yield
@@ -57,7 +57,7 @@ def told_plainly(path: Path) -> Iterator[None]:
         ) from problem
 
 
-def settle(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the renames in a folder last through a power cut, where the system can do that."""
     if os.name == "nt":
         return
@@ -68,7 +68,7 @@ def settle(folder: Path) -> None:
         os.close(handle)
 
 
-def sweep(folder: Path) -> None:
+def remove_stale_parts(folder: Path) -> None:
     """Remove parts that killed processes have left in a folder."""
     oldest = time.time() - _STALE_SECONDS
     for part in folder.glob(f"*{PART}"):

@@ -77,7 +77,7 @@ def device_of_rank(name: str = "auto") -> torch.device:
     return torch.device("cuda", int(rank))
 
 
-def why_not(precision: str, device: torch.device) -> str | None:
+def precision_problem(precision: str, device: torch.device) -> str | None:
     """Why this precision does not work on this device; None if it does.
 
     Some processors claim bfloat16 products and kill the process (SIGILL) that asks for one, so a
@@ -87,17 +87,17 @@ def why_not(precision: str, device: torch.device) -> str | None:
     return None if dtype == torch.float32 else _probed(precision, str(device))
 
 
-def works(precision: str, device: torch.device) -> bool:
+def precision_works(precision: str, device: torch.device) -> bool:
     """Can a model be trained in this precision on this device?
 
-    >>> works("float32", torch.device("cpu"))
+    >>> precision_works("float32", torch.device("cpu"))
     True
     """
-    return why_not(precision, device) is None
+    return precision_problem(precision, device) is None
 
 
 @contextmanager
-def computing_in(precision: str, device: torch.device) -> Iterator[None]:
+def use_precision(precision: str, device: torch.device) -> Iterator[None]:
     """Matrix products inside are computed in this precision; weights and sums stay as they are.
 
     A device may lack single kernels (recurrent ones, mostly) even where products work.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TypeVar
 
-Row = TypeVar("Row")
+_Row = TypeVar("_Row")
 
 
 class UserError(ValueError):
@@ -36,7 +36,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     return UserError(f"unknown {what} {name!r}:{hint} Known: {', '.join(names) or '(none)'}")
 
 
-def choose(what: str, name: str, table: Mapping[str, Row]) -> Row:
+def choose(what: str, name: str, table: Mapping[str, _Row]) -> _Row:
     """The row of a table, or an error that names the nearest row.
 
     >>> choose("score", "dot", {"dot": 1})

@@ -7,11 +7,11 @@ from torch import nn
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """The model in eval mode inside; afterwards each module is in the mode it was in.
 
     >>> model = nn.Dropout()
-    >>> with evaluating(model):
+    >>> with eval_mode(model):
     ...     print(model.training)
     False
     >>> model.training

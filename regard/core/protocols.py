@@ -55,10 +55,10 @@ class Batches(Protocol):
 
 
 @runtime_checkable
-class Starts(Protocol):
+class ResetsCarry(Protocol):
     """Batches that say which of them begin anew; those without this follow one another."""
 
-    def starts(self, index: int) -> bool:
+    def resets_carry(self, index: int) -> bool:
         """Does a batch begin anew, so that nothing is carried into it?"""
         ...
 

@@ -12,7 +12,7 @@ import os
 import time
 from pathlib import Path
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
 from regard.data.text.files import opened
 
@@ -65,7 +65,7 @@ def content(path: Path, folder: Path) -> str:
 def _note(note: Path, held: dict[str, object]) -> None:
     """Keep a note if that is possible; a cache that can only be read still serves."""
     try:
-        with replacing(note) as file:
+        with replace_atomically(note) as file:
             file.write(json.dumps(held).encode())
     except UserError as problem:
         _log.info("%s", problem)

@@ -19,7 +19,7 @@ from regard.attention import intervene, without
 from regard.attention.tape import Look, sites_of
 from regard.core.config import Config
 from regard.core.errors import UserError, positive
-from regard.core.mode import evaluating
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Batches
 from regard.layers.multihead import SelfAttention
 from regard.layers.text_encoder import Encoding, TextEncoder
@@ -28,7 +28,7 @@ from regard.models.language.gpt import GPT
 from regard.runs.pretrained import leave
 from regard.runs.run import Run
 from regard.tasks.task import Split
-from regard.train.evaluate import begins_anew, device_of, evaluate, on_device
+from regard.train.evaluate import carry_resets, device_of, evaluate, on_device
 
 _FEW = 8
 """Batches that are looked at unless the caller says otherwise."""
@@ -60,9 +60,9 @@ class First:
         """One of them."""
         return self.every.batch(epoch, index)
 
-    def starts(self, index: int) -> bool:
+    def resets_carry(self, index: int) -> bool:
         """Does it begin anew?"""
-        return begins_anew(self.every, index)
+        return carry_resets(self.every, index)
 
 
 class Gates:
@@ -98,7 +98,7 @@ def gradients(run: Run, batches: Batches) -> dict[str, Tensor]:
     """The mean over texts of |∂loss/∂ξ| for each head of each site, `[H]`."""
     model, totals, texts = run.model, dict[str, Tensor](), 0
     sites_of(model)  # says so if there is no attention
-    with evaluating(model), torch.enable_grad():
+    with eval_mode(model), torch.enable_grad():
         for index in range(len(batches)):
             batch = on_device(batches.batch(0, index), device_of(model))
             gates = Gates()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.attention import uniform
 from regard.core.errors import UserError
-from regard.core.mode import evaluating
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Task
 from regard.explain.attention_reader import Attended
 from regard.explain.counterfactual import divergence, even
@@ -189,7 +189,7 @@ def _learn(base: Base, variant: Variant, reader: Attended, folder: Path) -> None
     def validate() -> Mapping[str, float]:
         return evaluate(reader.model, task, validation).metrics()
 
-    with evaluating(base.run.model):
+    with eval_mode(base.run.model):
         settings, batches = variant.recipe.train, base.task.batches()
         done = train(reader.model, task, batches, settings, folder, validate=validate)
     if done.outcome == "interrupted":

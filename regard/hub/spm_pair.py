@@ -22,7 +22,7 @@ from tokenizers import (
     processors,
 )
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
 from regard.data.text.normalise import BLANK, UNSEEN
 from regard.data.text.panics import tried
@@ -197,7 +197,7 @@ def write_pair(pair: Pair, folder: Path, longest: int) -> None:
     vocabularies = [_numbers(each) for each in sides]
     separate = vocabularies[0] != vocabularies[1]
     for side, each in zip(_SIDES, sides, strict=True):
-        with replacing(folder / f"{side}.spm") as file:
+        with replace_atomically(folder / f"{side}.spm") as file:
             file.write(written_model(_model_of(each)))
     write_json(folder / "vocab.json", vocabularies[0])
     if separate:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
 
 CONFIG = "config.json"
@@ -268,7 +268,7 @@ def write_folder(
         for n in range(1, len(groups) + 1)
     ]
     for name, group in zip(names, groups, strict=True):
-        with replacing(folder / name) as file:
+        with replace_atomically(folder / name) as file:
             file.write(save(group, metadata={"format": "pt"}))
     for old in sorted(folder.iterdir()):
         if _WRITTEN.fullmatch(old.name) and old.name not in names:
@@ -280,7 +280,7 @@ def write_folder(
         index: dict[str, object] = {"metadata": {"total_size": total}, "weight_map": places}
         every = {f"{_WHOLE[0]}{_INDEX}": index, **every}
     for name in sorted(every, key=lambda each: each == CONFIG):
-        with replacing(folder / name) as file:
+        with replace_atomically(folder / name) as file:
             file.write((json.dumps(every[name], indent=2, ensure_ascii=False) + "\n").encode())
     return [folder / name for name in (*names, *every)]
 

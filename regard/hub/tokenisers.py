@@ -21,7 +21,7 @@ from tokenizers import (
     processors,
 )
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, choose
 from regard.data.text.normalise import UNSEEN
 from regard.data.text.panics import tried
@@ -284,7 +284,7 @@ def _lines(path: Path) -> list[str]:
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:
     """Leave a JSON file, whole or not at all."""
-    with replacing(path) as file:
+    with replace_atomically(path) as file:
         file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())
 
 

@@ -1,11 +1,11 @@
-"""Several processes that translate together, each with one thread and a model of its own.
+"""Several processes that translate together, each with one thread and its own copy of the model.
 
-A small model is faster on two processes of one thread than on one of two: threads that hand over to
-one another wait longer than they work. So lines go to workers in batches of like length, whoever is
-free takes the next, and answers come out in the order of the lines.
+A small model is faster with two processes of one thread than with one process of two, since threads
+that synchronise often wait longer than they work. Lines go to workers in batches of similar length,
+the next free worker takes the next batch, and outputs come in the order of the lines.
 
-A worker is `python -m regard.inference.workers`. It is told a run folder and a search, then one batch a line,
-and answers a line of JSON to each; it ends when nobody can ask it any more.
+A worker is `python -m regard.inference.workers`. Its stdin has one line with the run folder and the
+search, then one batch a line; it answers each with a line of JSON, and ends at the end of stdin.
 """
 
 import json
@@ -26,19 +26,20 @@ from typing import TYPE_CHECKING, TextIO
 from pydantic import TypeAdapter
 
 from regard.core.errors import UserError, positive
+from regard.core.inputs import Text
 from regard.decode.beam import Beam
 from regard.inference.translate import (
-    Asked,
-    Line,
-    Looking,
-    Numbered,
-    Said,
-    chunk_of,
-    line_of,
-    numbered,
+    NumberedSource,
+    OutputLine,
+    OutputLines,
+    SiteChoice,
+    Source,
+    lines_of_outputs,
+    translate_chunk,
     translations,
+    with_numbers,
 )
-from regard.tasks.translate import Translation
+from regard.tasks.abilities import Translates, unsupported
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
@@ -46,52 +47,57 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _SMALL = 100_000_000
-"""Parameters up to which a model is small: more fill the threads of one process well enough."""
+"""The most parameters of a small model; a larger one keeps the threads of one process busy."""
 
 _CHUNK = 1024
-"""Lines that are held at a time if nothing is said."""
+"""Lines that are held at a time by default."""
+
+_Line = tuple[int, str, str]
+"""The number of a line, the line, and the beginning of its output."""
 
 _MUCH = 5e9
-"""Lines times parameters from which on workers are worth the seconds that they take to start."""
+"""Lines times parameters from which workers are worth the seconds that they take to start."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a worker has to know before the first line."""
+    """The first line of a worker's stdin."""
 
     folder: str
     """Of the run."""
     beam: Beam
-    looking: Looking | None
+    choice: SiteChoice | None
+    """Sites whose attention is recorded."""
     name: str
     """What warnings call the lines."""
     weights: str = "float32"
-    """How the run holds its weights."""
+    """The precision of the weights."""
 
 
 def translate(
     run: "Run",
-    lines: Iterable[Asked],
+    sources: Iterable[Source],
     *,
     beam: Beam | None = None,
-    looking: Looking | None = None,
+    choice: SiteChoice | None = None,
     chunk: int = _CHUNK,
     name: str = "input",
     workers: int | None = None,
-) -> Iterator[Line]:
-    """Each line translated, in their order, by this process or by so many workers.
+) -> Iterator[OutputLines]:
+    """The outputs for each input, in their order, by this process or by worker processes.
 
-    Workers read the weights that the run folder has. If their number is not given, see `usual`.
+    Workers read the weights in the run folder. workers=None picks a number from the model and the
+    input size (`usual`).
     """
     task = run.task
-    if not isinstance(task, Translation):
-        raise UserError(f"{run.folder}: a run of {run.recipe.task} does not translate")
+    if not isinstance(task, Translates):
+        raise unsupported(run.folder, run.recipe.task, "translation")
     device = next(run.model.parameters()).device.type
     if workers is not None and positive("workers", workers) > 1 and device != "cpu":
         raise UserError(
             f"workers={workers} share a processor's cores, but the model is on {device}"
         )
-    remaining = iter(lines)
+    remaining = iter(sources)
     first = list(islice(remaining, positive("chunk", chunk)))
     every, beam = chain(first, remaining), beam or task.beam
     if workers is None:
@@ -99,19 +105,19 @@ def translate(
         workers = usual(size, len(first), device)
     if workers == 1:
         here = translations(
-            task, run.model, every, beam=beam, looking=looking, chunk=chunk, name=name
+            task, run.model, every, beam=beam, choice=choice, chunk=chunk, name=name
         )
-        yield from (line_of(task, each) for each in here)
+        yield from (lines_of_outputs(task, each) for each in here)
         return
-    with Workers(Settings(str(run.folder), beam, looking, name, run.weights), workers) as crew:
-        yield from crew.translate(every, chunk, task.data.evaluate_batch)
+    with Workers(Settings(str(run.folder), beam, choice, name, run.weights), workers) as pool:
+        yield from pool.translate(every, chunk, task.search_batch)
 
 
 def usual(parameters: int, lines: int, device: str = "cpu") -> int:
-    """How many workers are best for a model of that size, given how many lines there are at first.
+    """The number of workers for a model of that size and so many lines in the first chunk.
 
-    All cores for a small model with much to do: a whole chunk, which more will follow, or lines
-    times parameters above 5e9. Otherwise this process alone, which needs no time to start.
+    All cores for a small model with much to do: a whole chunk, or lines times parameters above 5e9.
+    Otherwise this process alone, which needs no time to start.
 
     >>> usual(2_000_000, lines=100), usual(500_000_000, lines=1024)
     (1, 1)
@@ -128,7 +134,7 @@ def cores() -> int:
 
 
 class Workers:
-    """Processes that are ended when the block is left, however it is left."""
+    """A pool of processes; they are ended when the `with` block is left."""
 
     def __init__(self, settings: Settings, count: int) -> None:
         self._all = [Worker(settings, f"worker {each + 1} of {count}") for each in range(count)]
@@ -150,39 +156,54 @@ class Workers:
             worker.end()
         self._pool.shutdown(cancel_futures=True)
 
-    def translate(self, lines: Iterable[Asked], chunk: int, together: int) -> Iterator[Line]:
-        """Each line translated, in their order; so many lines of like length go to a worker."""
-        remaining, first = iter(lines), 1
+    def translate(
+        self, sources: Iterable[Source], chunk: int, together: int
+    ) -> Iterator[OutputLines]:
+        """The outputs for each input, in their order; a worker gets `together` at a time."""
+        remaining, first = iter(sources), 1
         while some := list(islice(remaining, chunk)):
-            waiting = sorted(numbered(some, first), key=lambda each: -len(each.text))
-            asked: list[tuple[list[Numbered], Future[Reply]]] = []
+            waiting = [_as_line(each) for each in with_numbers(some, first)]
+            waiting.sort(key=lambda each: -len(each[1]))
+            batches: list[tuple[list[_Line], Future[Reply]]] = []
             for begin in range(0, len(waiting), together):
                 batch = sorted(waiting[begin : begin + together])
-                asked.append((batch, self._pool.submit(self._ask, batch)))
-            found: dict[int, Line] = {}
+                batches.append((batch, self._pool.submit(self._send, batch)))
+            found: dict[int, OutputLines] = {}
             warnings: list[tuple[int, str]] = []
-            for these, future in asked:
+            for these, future in batches:
                 reply = future.result()
-                found.update(zip((each.number for each in these), reply.lines, strict=True))
+                found.update(zip((number for number, *_ in these), reply.lines, strict=True))
                 warnings += reply.warnings
             for _, warning in sorted(warnings):
                 _log.warning("%s", warning)
             yield from (found[number] for number in range(first, first + len(some)))
             first += len(some)
 
-    def _ask(self, batch: Sequence[Numbered]) -> "Reply":
+    def _send(self, batch: Sequence[_Line]) -> "Reply":
         worker = self._free.get()
         try:
-            return worker.ask(batch)
+            return worker.send(batch)
         finally:
             self._free.put(worker)
 
 
+def _as_line(numbered: NumberedSource) -> _Line:
+    """A source as a worker reads it; only lines can be sent to another process."""
+    source = numbered.source
+    if isinstance(source, Text):
+        source = source.text
+    if not isinstance(source, str):
+        raise UserError(
+            f"workers read lines, texts or the paths of files, not {source.name}; set workers=1"
+        )
+    return numbered.number, source, numbered.begins
+
+
 @dataclass(frozen=True)
 class Reply:
-    """What a worker answers to a batch."""
+    """The answer of a worker to a batch."""
 
-    lines: list[Line]
+    lines: list[OutputLines]
     warnings: list[tuple[int, str]]
     """Each with the number of its line."""
 
@@ -201,22 +222,22 @@ class Worker:
             env={**os.environ, **one},
             start_new_session=True,  # Ctrl-C is ours to hear, not its
         )
-        self._say(TypeAdapter(Settings).dump_json(settings).decode())
+        self._write(TypeAdapter(Settings).dump_json(settings).decode())
 
-    def ask(self, batch: Sequence[Numbered]) -> Reply:
-        """The translations of some lines; what goes wrong there is raised here."""
-        self._say(json.dumps(batch))
+    def send(self, batch: Sequence[_Line]) -> Reply:
+        """The outputs for some lines; an error of the worker is raised here."""
+        self._write(json.dumps(batch))
         assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         if not answer.endswith("\n"):
             raise self._gone()
-        told = json.loads(answer)
-        if "error" in told:
-            raise UserError(told["error"])
-        if "bug" in told:
-            raise RuntimeError(f"{self._name} failed:\n{told['bug']}")
-        found = [Line(tuple(Said(*output) for output in outputs)) for outputs in told["lines"]]
-        return Reply(found, [(number, warning) for number, warning in told["warnings"]])
+        reply = json.loads(answer)
+        if "error" in reply:
+            raise UserError(reply["error"])
+        if "bug" in reply:
+            raise RuntimeError(f"{self._name} failed:\n{reply['bug']}")
+        lines = [OutputLines(tuple(OutputLine(*each) for each in line)) for line in reply["lines"]]
+        return Reply(lines, [(number, warning) for number, warning in reply["warnings"]])
 
     def end(self) -> None:
         """End the process, whatever it is doing."""
@@ -227,9 +248,9 @@ class Worker:
                 try:
                     pipe.close()
                 except BrokenPipeError:
-                    continue  # what was not read by then is not missed
+                    continue  # nobody needs what was not read by then
 
-    def _say(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n")
@@ -246,58 +267,61 @@ class Worker:
         )
 
 
-class Heard(logging.Handler):
-    """Keeps warnings, so that they can be handed over with the answer."""
+class WarningLog(logging.Handler):
+    """Collects warnings, which are sent with the answer."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[tuple[int, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep one, with the first whole number in it: that of its line."""
+        """Keep a warning with the first whole number in it, which is that of its line."""
         named = record.args if isinstance(record.args, tuple) else ()
         number = next((each for each in named if isinstance(each, int)), 0)
         self.messages.append((number, record.getMessage()))
 
 
-def serve(questions: TextIO, answers: TextIO) -> None:
-    """Be a worker: answer line by line until there are no more questions."""
+def run_worker(requests: TextIO, answers: TextIO) -> None:
+    """The loop of a worker: an answer for each line, until there are no more."""
     import torch
 
-    from regard.core.allocation import steady_allocation
+    from regard.core.allocation import keep_freed_memory
     from regard.runs.run import load
 
     torch.set_num_threads(1)
-    steady_allocation()
-    heard = Heard()
-    logging.getLogger("regard").addHandler(heard)
-    settings = TypeAdapter(Settings).validate_json(questions.readline())
+    keep_freed_memory()
+    log = WarningLog()
+    logging.getLogger("regard").addHandler(log)
+    settings = TypeAdapter(Settings).validate_json(requests.readline())
     run: Run | None = None
-    for question in questions:
-        batch = [Numbered(*each) for each in json.loads(question)]
-        heard.messages.clear()
+    for request in requests:
+        batch = [NumberedSource(*each) for each in json.loads(request)]
+        log.messages.clear()
         try:
             run = run or load(settings.folder, "cpu", weights=settings.weights)
-            told = _answered(run, settings, batch, heard)
+            reply = _reply_to(run, settings, batch, log)
         except UserError as error:
-            told = {"error": str(error)}
+            reply = {"error": str(error)}
         except Exception:
-            told = {"bug": traceback.format_exc()}
-        answers.write(f"{json.dumps(told)}\n")
+            reply = {"bug": traceback.format_exc()}
+        answers.write(f"{json.dumps(reply)}\n")
         answers.flush()
 
 
-def _answered(
-    run: "Run", settings: Settings, batch: Sequence[Numbered], heard: Heard
+def _reply_to(
+    run: "Run", settings: Settings, batch: Sequence[NumberedSource], log: WarningLog
 ) -> dict[str, object]:
-    """The lines of a batch as JSON has them, and what was warned of."""
+    """The outputs for a batch as JSON has them, and the warnings."""
     task = run.task
-    assert isinstance(task, Translation)
-    every = chunk_of(task, run.model, batch, settings.beam, settings.looking, settings.name)
-    lines = [[list(vars(said).values()) for said in line_of(task, each).outputs] for each in every]
-    return {"lines": lines, "warnings": heard.messages}
+    assert isinstance(task, Translates)
+    every = translate_chunk(task, run.model, batch, settings.beam, settings.choice, settings.name)
+    lines = [
+        [list(vars(output).values()) for output in lines_of_outputs(task, each).outputs]
+        for each in every
+    ]
+    return {"lines": lines, "warnings": log.messages}
 
 
 if __name__ == "__main__":
-    said, sys.stdout = sys.stdout, sys.stderr  # what anyone prints must not get among the answers
-    serve(sys.stdin, said)
+    answers, sys.stdout = sys.stdout, sys.stderr  # so that no print gets among the answers
+    run_worker(sys.stdin, answers)

@@ -34,7 +34,7 @@ from regard.tasks.task import OpenTask
 from regard.tasks.tokenised import LABELS, write_labels
 from regard.tasks.translate import Translation
 from regard.train import durable
-from regard.train.weights import weights
+from regard.train.weights import named_weights
 
 
 def from_pretrained(
@@ -83,7 +83,9 @@ def leave(run: Run, folder: Path, data: Path, about: str) -> Run:
         raise UserError(f"{folder}: there is a run already; choose another folder with -o")
     folder.mkdir(parents=True, exist_ok=True)
     # The recipe, which makes a folder a run, comes last.
-    durable.replace(folder / "model.safetensors", durable.tensor_pieces(weights(run.model)))
+    durable.replace_file(
+        folder / "model.safetensors", durable.tensor_pieces(named_weights(run.model))
+    )
     write_text(folder / "README.md", _card(run, about))
     write(folder, run.recipe, run.task, data, None)
     return Run(folder, run.recipe, run.task, run.model, run.began)

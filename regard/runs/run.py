@@ -18,13 +18,12 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import regard
-from regard.core.atomic import told_plainly
+from regard.core.atomic import os_errors_as_user_errors
 from regard.core.device import device_of_rank, peak_bytes
 from regard.core.errors import UserError, choose, nearest
+from regard.core.inputs import Input
 from regard.core.protocols import Batches
 from regard.decode import Piece, Request, Sampling
-from regard.inference.attention import seen
-from regard.inference.translate import Looking
 from regard.inference.workers import translate
 from regard.layers.quantise import WEIGHTS, quantise
 from regard.look import Payload
@@ -32,12 +31,13 @@ from regard.models import MODELS
 from regard.runs.recipe import Recipe, parsed, shipped, text_in
 from regard.runs.transfer import lines, taken
 from regard.tasks import TASKS
+from regard.tasks.abilities import ShowsAttention, require
 from regard.tasks.task import Answer, OpenTask, Split
 from regard.tasks.translate import Translation
 from regard.train import durable
-from regard.train.evaluate import First, evaluate
-from regard.train.loop import Result, train
-from regard.train.parallel.world import joined
+from regard.train.evaluate import FirstBatch, evaluate
+from regard.train.loop import TrainingResult, train
+from regard.train.parallel.world import process_group
 from regard.train.weights import load_weights
 
 _DRAWN = Request(policy=Sampling(), max_tokens=50)
@@ -95,37 +95,37 @@ class Run:
     weights: str = "float32"
     """How the model's weights are held."""
 
-    def train(self) -> Result:
+    def train(self) -> TrainingResult:
         """Train, or go on training, and leave everything in the folder."""
         validation = self.task.evaluation("validation")
 
         def validate() -> Mapping[str, float]:
             return self.measured(validation)
 
-        with joined(next(self.model.parameters()).device) as world:
+        with process_group(next(self.model.parameters()).device) as world:
             batches = self.task.batches()
             mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
             result = train(
                 self.model, self.task, mine, self.recipe.train, self.folder, validate=validate
             )
-            if world.leads and result.outcome != "interrupted":
+            if world.is_main and result.outcome != "interrupted":
                 self.measure(result)
-            world.wait()
+            world.barrier()
         return result
 
     def check(self) -> None:
         """Refuse what would be refused later: data to measure on, a metric to watch, a batch."""
         held = {each: self.task.evaluation(each) for each in self.task.splits if each != "train"}
         with torch.random.fork_rng(devices=[]):
-            figures = self.measured(First(held["validation"]))
-        if self.recipe.train.watch != "loss":
-            choose("metric", self.recipe.train.watch, figures)
+            figures = self.measured(FirstBatch(held["validation"]))
+        if self.recipe.train.monitor != "loss":
+            choose("metric", self.recipe.train.monitor, figures)
 
     def measured(self, batches: Batches) -> dict[str, float]:
         """The metrics of the task over some batches."""
         return self.task.metrics(evaluate(self.model, self.task, batches).metrics())
 
-    def measure(self, result: Result) -> dict[str, dict[str, float]]:
+    def measure(self, result: TrainingResult) -> dict[str, dict[str, float]]:
         """Evaluate what was trained on every split there is; write metrics.json and the card."""
         measured: tuple[Split, ...] = ("validation", "test")
         figures: dict[str, dict[str, float]] = {
@@ -184,14 +184,18 @@ class Run:
         return self.predicts.predict(self.model, lines)
 
     def look(
-        self, text: str, sites: str | None = None, heads: Sequence[int] | None = None
+        self, given: Input | str, sites: str | None = None, heads: Sequence[int] | None = None
     ) -> tuple[Payload, ...]:
-        """Where the model looks while it reads or translates a text, for regard.look to draw.
+        """The attention weights of the model for an input, for regard.look to draw.
 
-        `sites` is a glob of their names in the model; without it, all there are.
+        A string is a line as `task.parse` takes it. `sites` is a glob of names in the model;
+        without it, the sites from an output to its source, or else all.
         """
-        looking = Looking(sites, None if heads is None else tuple(heads))
-        return seen(self.recipe.task, self.task, self.model, text, looking)
+        from regard.inference.attention import attention_of
+
+        task = require(self.task, ShowsAttention, "attention", self.recipe.task, str(self.folder))
+        parsed = task.parse(given, "input") if isinstance(given, str) else given
+        return attention_of(task, self.model, parsed, sites, heads)
 
 
 def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Run:
@@ -201,23 +205,23 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
             f"{folder}: there is a run already; go on with `regard resume {folder}`, "
             "or choose another --name"
         )
-    with joined(device_of_rank(device)) as world:
+    with process_group(device_of_rank(device)) as world:
         source = None if recipe.source is None else _source_run(recipe.source, device)
         known = source is not None and (source.recipe.task == recipe.task or recipe.reads_as_source)
-        if not world.leads:
-            world.wait()  # for what the first process writes, the tokenised text included
+        if not world.is_main:
+            world.barrier()  # for what the first process writes, the tokenised text included
             _require_visible(folder, world.rank)
-        saved = folder if not world.leads else source.folder if source and known else None
+        saved = folder if not world.is_main else source.folder if source and known else None
         task = TASKS[recipe.task].open(recipe.data, data, saved)
         task = task if source is None else task.begun_with(source.task)
         model = built(recipe, task, source, device)
         began = () if source is None else _told_of(model, source, str(recipe.source))
         run = Run(folder, recipe, task, model, (*began, *task.initialise(model)))
-        if world.leads:
+        if world.is_main:
             task.batches()
             run.check()  # a folder that is written has a recipe that works
             write(folder, recipe, task, data, source)
-            world.wait()
+            world.barrier()
     return run
 
 
@@ -309,7 +313,7 @@ def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run 
         "data": str(data.resolve()),
     }
     kept = replace(recipe, data=task.data_kept(recipe.data))
-    with told_plainly(folder):
+    with os_errors_as_user_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         task.save(folder)
         if source is not None:
@@ -373,7 +377,7 @@ def read_json(path: Path) -> dict[str, object]:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or leave the one that is there."""
-    durable.replace(path, [text.encode()])
+    durable.replace_file(path, [text.encode()])
 
 
 def write_json(path: Path, values: Mapping[str, object]) -> None:
@@ -381,7 +385,7 @@ def write_json(path: Path, values: Mapping[str, object]) -> None:
     write_text(path, json.dumps(values, indent=2) + "\n")
 
 
-def _card(run: Run, figures: Mapping[str, Mapping[str, float]], result: Result) -> str:
+def _card(run: Run, figures: Mapping[str, Mapping[str, float]], result: TrainingResult) -> str:
     """The model card: what it is, what it was trained on, what was measured."""
     recipe = run.recipe
     parameters = sum(each.numel() for each in run.model.parameters())

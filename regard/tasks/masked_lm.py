@@ -2,7 +2,8 @@
 
 Documents come from files (data/text/documents.py), batches from data/text/pretraining.py. A model
 returns `MaskedLMOutput` (outputs/masked_lm.py): the word at each position, and whether the second
-part follows the first. The loss is BERT's: the mean over hidden words plus the mean over pairs (Devlin et al. 2019).
+part follows the first. The loss is that of BERT: the mean over masked words plus the mean over
+pairs (Devlin et al. 2019).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from regard.core.axes import Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.inputs import Input, Pair, Text, check_kind, read_line
+from regard.core.inputs import LOCAL_LIMITS, Input, Pair, Text, check_kind, read_line
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, padded
@@ -250,7 +251,7 @@ class MaskedLM(Tokenised):
     def parse(self, line: str, where: str) -> Input:
         """A text, or two separated by a tab."""
         kind = Pair if "\t" in line else Text
-        return read_line(kind, line, where)
+        return read_line(kind, line, where, LOCAL_LIMITS)
 
     def _parts(self, given: Input) -> tuple[str, ...]:
         """The text of an input, or the two of a pair."""

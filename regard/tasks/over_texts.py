@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.core.mode import evaluating
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batch
 from regard.data import BucketBatches, Tokeniser, train
 from regard.data.text.encoding import NumberedTexts
@@ -46,13 +46,19 @@ def batches_over(
         return
     device = next(model.parameters()).device
     batches = BucketBatches(texts.lengths, texts.gather, seed=0, batch=rows)
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         for index in range(len(batches)):
             batch = batches.batch(0, index)
             yield (
                 batches.numbers(0, index),
                 {name: each.to(device) for name, each in batch.items()},
             )
+
+
+def placed_with(model: nn.Module, batch: Batch) -> Batch:
+    """A batch on the device of a model."""
+    device = next(model.parameters()).device
+    return {name: each.to(device) for name, each in batch.items()}
 
 
 def begin_with_vectors(

@@ -1,27 +1,18 @@
-"""What tasks on texts with one tokeniser have in common, and those whose models say labels.
+"""What tasks on texts with one tokeniser have in common, and those whose models predict labels.
 
-A task of its own adds how it is opened, its batches, its loss and its scores.
+Each task adds how it is opened, its batches, its loss and its scores.
 """
 
-import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from torch import nn
 
-from regard.core.atomic import replacing
-from regard.core.errors import UserError
+from regard.core.inputs import Input, Text
 from regard.data import Tokeniser
 from regard.tasks.over_texts import begin_with_vectors
-from regard.tasks.task import OpenTask, Split
-
-TOKENISER = "tokenizer.json"
-"""The file of a run that holds its tokeniser."""
-
-LABELS = "labels.json"
-"""The file of a run that holds its classes or tags, in their order."""
+from regard.tasks.task import LABELS, TOKENISER, OpenTask, Split, write_labels
 
 
 @runtime_checkable
@@ -74,14 +65,19 @@ class Tokenised(OpenTask):
         """The tokens of its texts."""
         return self.tokeniser
 
+    @property
+    def takes(self) -> tuple[type[Input], ...]:
+        """Texts."""
+        return (Text,)
+
 
 @dataclass(frozen=True)
 class Labelling(Tokenised):
-    """A task whose models say one of some labels: of a text, or of each of its words."""
+    """A task whose models predict one of some labels: for a text, or for each of its words."""
 
     data: Worded
     labels: tuple[str, ...]
-    """By name, in the order of the scores."""
+    """By name, in the order of the logits."""
     source: Tokeniser | None = None
     """The vocabulary of the run that the model begins with."""
     source_lowercase: bool = False
@@ -111,18 +107,3 @@ class Labelling(Tokenised):
         if data.vectors is None:
             return []
         return begin_with_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
-
-
-def write_labels(path: Path, labels: Sequence[str]) -> None:
-    """Keep the classes of a run."""
-    with replacing(path) as file:
-        file.write(json.dumps(list(labels), ensure_ascii=False, indent=1).encode())
-
-
-def read_labels(path: Path) -> tuple[str, ...]:
-    """The classes of a run."""
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{path}: the classes of this run cannot be read: {problem}") from None
-    return tuple(str(each) for each in held)

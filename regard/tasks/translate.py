@@ -336,13 +336,11 @@ class Translation(OpenTask):
         (outputs,) = self.translate(model, [given])
         if not outputs.outputs:
             raise UserError("the text is empty")
-        pieces = (*self.pieces(outputs), _END)
         return Reading(
             title=given.title,
             axes={
                 "source": self.source_axis(given),
-                "target": Tokens(labels=pieces),
-                "prefix": Tokens(labels=("<bos>", *pieces[:-1])),
+                "target": Tokens(labels=(*self.pieces(outputs), _END)),
             },
             rows=tuple(outputs.outputs[0].hypothesis.rows),
             beams=self.beam.width,
@@ -356,10 +354,11 @@ class Translation(OpenTask):
         return [self.spelled([token], outputs.source.title) for token in tokens]
 
     def source_axis(self, given: Input) -> Tokens:
-        """The tokens of a source, and the end."""
+        """The tokens that are read of a source, and the end."""
         text = self._text(given)
-        parts = (text[begin:end] for begin, end in self.numbering.source.offsets(text))
-        return Tokens(labels=(*parts, _END))
+        parts = [text[begin:end] for begin, end in self.numbering.source.offsets(text)]
+        most = self.data.max_length if self.data.too_long == "cut" else None
+        return Tokens(labels=(*parts[:most], _END))
 
     def pair_batches(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[list[int], Batch]]:
         """Sources and their translations in batches of similar length, with their numbers."""

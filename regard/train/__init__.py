@@ -1,1 +1,1 @@
-"""Train: a task over batches, to the last bit the same whether interrupted or not."""
+"""The training loop; a resumed training is bit-identical to one that was never interrupted."""

@@ -1,4 +1,4 @@
-"""Average: weights that are a mean, over the updates of a training or over its last checkpoints."""
+"""Averages of weights: an exponential moving average, and the mean of several checkpoints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from regard.core.errors import UserError
-from regard.train.durable import replace, tensor_pieces
+from regard.train.durable import replace_file, tensor_pieces
 
 
 class Ema:
     """An exponential moving average of a model's parameters.
 
-    At update n the decay is at most (1 + n) / (10 + n), so that the first weights are forgotten
-    also in a short training.
+    At update n the decay is at most (1 + n) / (10 + n), so that the initial weights fade out in a
+    short training too.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -26,8 +26,8 @@ class Ema:
         self.live = dict(model.named_parameters())
         self.tensors = {name: each.detach().clone() for name, each in self.live.items()}
 
-    def follow(self, update: int) -> None:
-        """Move towards the weights that an update has made."""
+    def update(self, update: int) -> None:
+        """Move the average towards the weights after an update."""
         decay = min(self.decay, (1 + update) / (10 + update))
         get_ema_multi_avg_fn(decay)(list(self.tensors.values()), list(self.live.values()), update)
 
@@ -35,13 +35,13 @@ class Ema:
     def swap(self) -> None:
         """Exchange the model's weights and the average."""
         for name, live in self.live.items():
-            kept = live.clone()
+            own = live.clone()
             live.copy_(self.tensors[name])
-            self.tensors[name].copy_(kept)
+            self.tensors[name].copy_(own)
 
     @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """The model has the average's weights inside, and its own again afterwards."""
+    def applied(self) -> Iterator[None]:
+        """Inside, the model has the averaged weights; afterwards it has its own again."""
         self.swap()
         try:
             yield
@@ -49,10 +49,10 @@ class Ema:
             self.swap()
 
 
-def mean(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each tensor, added up in float64; whole numbers are those of the last model.
+def mean_weights(models: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each tensor, computed in float64; integer tensors are those of the last model.
 
-    >>> mean([{"a": torch.tensor(1.0)}, {"a": torch.tensor(2.0)}])
+    >>> mean_weights([{"a": torch.tensor(1.0)}, {"a": torch.tensor(2.0)}])
     {'a': tensor(1.5000)}
     """
     if not models:
@@ -79,11 +79,11 @@ def _mean(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def average_files(paths: Sequence[Path], out: Path) -> None:
-    """The mean of several safetensors files, written to another."""
+    """Write the mean of several safetensors files to another file."""
     models = []
     for path in paths:
         try:
             models.append(load_file(path))
         except (OSError, SafetensorError) as error:
             raise UserError(f"{path} cannot be read as safetensors: {error}") from error
-    replace(out, tensor_pieces(mean(models)))
+    replace_file(out, tensor_pieces(mean_weights(models)))

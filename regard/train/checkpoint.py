@@ -1,9 +1,8 @@
-"""Checkpoint: a folder from which training goes on, or which is known to be torn.
+"""Checkpoints on disk, written atomically and verified by checksum when they are read.
 
-A checkpoint is `NAME/` with safetensors files, `facts.json`, and `manifest.json`, which holds the
+A checkpoint is a folder with safetensors files, `facts.json` and `manifest.json`, which has the
 length and the SHA-256 sum of each file and of itself. It is written as `NAME.draft`, synced to the
-disk and renamed, so that whatever happens in between leaves those before it as they were. Reading
-one checks every byte.
+disk and renamed, so that a crash at any time leaves the previous checkpoints intact.
 """
 
 import hashlib
@@ -18,49 +17,49 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from regard.core.atomic import settle
+from regard.core.atomic import sync_folder
 from regard.core.errors import UserError
-from regard.train.durable import Sum, tensor_pieces, write
+from regard.train.durable import FileDigest, tensor_pieces, write_durably
 
 _FORMAT = 1
-"""Goes up when an older version could no longer read what is written."""
+"""The version of the format; increased when older versions can no longer read it."""
 
-MANIFEST, FACTS, TENSORS = "manifest.json", "facts.json", ".safetensors"
+MANIFEST_FILE, FACTS_FILE, TENSORS_SUFFIX = "manifest.json", "facts.json", ".safetensors"
 
 
-class TornError(UserError):
-    """A checkpoint whose files are not the ones that were written."""
+class CorruptCheckpointError(UserError):
+    """A checkpoint whose files differ from what was written."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """Tensors by part (model, optimiser, ...) and by name, and whatever else JSON can say."""
+    """Tensors by part (model, optimiser, ...) and by name, and facts as JSON."""
 
     update: int
-    """How many updates had been taken."""
+    """The number of updates before it."""
     parts: Mapping[str, Mapping[str, Tensor]]
     facts: Mapping[str, object]
 
 
-def as_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """A checkpoint as tensors alone, by `part/name`, to be sent to other processes."""
+def checkpoint_as_tensors(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """A checkpoint as tensors only, by `part/name`, for sending it to other processes."""
     about = {"update": checkpoint.update, "parts": [*checkpoint.parts], "facts": checkpoint.facts}
     text = bytearray(json.dumps(about).encode())
-    return {FACTS: torch.frombuffer(text, dtype=torch.uint8)} | {
+    return {FACTS_FILE: torch.frombuffer(text, dtype=torch.uint8)} | {
         f"{part}/{name}": tensor
         for part, tensors in checkpoint.parts.items()
         for name, tensor in tensors.items()
     }
 
 
-def from_tensors(tensors: Mapping[str, Tensor]) -> Checkpoint:
-    """The checkpoint that `as_tensors` was given.
+def checkpoint_from_tensors(tensors: Mapping[str, Tensor]) -> Checkpoint:
+    """The inverse of `checkpoint_as_tensors`.
 
     >>> sent = Checkpoint(update=2, parts={"model": {"w/a": torch.ones(1)}, "ema": {}}, facts={})
-    >>> from_tensors(as_tensors(sent)) == sent
+    >>> checkpoint_from_tensors(checkpoint_as_tensors(sent)) == sent
     True
     """
-    about = json.loads(bytes(tensors[FACTS].tolist()))
+    about = json.loads(bytes(tensors[FACTS_FILE].tolist()))
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in about["parts"]}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
@@ -70,124 +69,128 @@ def from_tensors(tensors: Mapping[str, Tensor]) -> Checkpoint:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The newest checkpoint that is whole, and what is wrong with those after it."""
+class NewestCheckpoint:
+    """The newest valid checkpoint, and the corrupt ones after it."""
 
     checkpoint: Checkpoint
-    torn: Mapping[int, str]
+    corrupt: Mapping[int, str]
+    """The reason for each corrupt checkpoint, by its update."""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one training, by how many updates they have seen."""
+    """The checkpoints of one training, by their number of updates."""
 
     folder: Path
 
-    def place(self, update: int) -> Path:
-        """Where the checkpoint of this update is or would be."""
+    def path(self, update: int) -> Path:
+        """The folder of the checkpoint of an update, whether it exists or not."""
         return self.folder / f"{update:08d}"
 
     def updates(self) -> list[int]:
-        """The updates of which there is a checkpoint, whole or not, the oldest first."""
+        """The updates that have a checkpoint, valid or not, in ascending order."""
         if not self.folder.is_dir():
             return []
         names = (path.name for path in self.folder.iterdir())
         return sorted(int(name) for name in names if re.fullmatch(r"\d{8,}", name))
 
     def save(self, checkpoint: Checkpoint) -> Path:
-        """Write a checkpoint; either it is there afterwards or all is as it was."""
-        place = self.place(checkpoint.update)
-        draft = place.with_name(f"{place.name}.draft")
+        """Write a checkpoint; if that fails, the earlier ones stay intact."""
+        path = self.path(checkpoint.update)
+        draft = path.with_name(f"{path.name}.draft")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._sweep()
             draft.mkdir()
             sums = {
-                f"{part}{TENSORS}": write(draft / f"{part}{TENSORS}", tensor_pieces(tensors))
+                f"{part}{TENSORS_SUFFIX}": write_durably(
+                    draft / f"{part}{TENSORS_SUFFIX}", tensor_pieces(tensors)
+                )
                 for part, tensors in checkpoint.parts.items()
             }
-            sums[FACTS] = write(draft / FACTS, [json.dumps(checkpoint.facts, indent=1).encode()])
-            write(draft / MANIFEST, [manifest(_FORMAT, sums)])
-            settle(draft)
+            sums[FACTS_FILE] = write_durably(
+                draft / FACTS_FILE, [json.dumps(checkpoint.facts, indent=1).encode()]
+            )
+            write_durably(draft / MANIFEST_FILE, [manifest(_FORMAT, sums)])
+            sync_folder(draft)
             self._remove(checkpoint.update)
-            draft.rename(place)
-            settle(self.folder)
+            draft.rename(path)
+            sync_folder(self.folder)
         except OSError as error:
             shutil.rmtree(draft, ignore_errors=True)
-            raise UserError(self._why_not_saved(place, error)) from error
-        return place
+            raise UserError(self._save_failed(path, error)) from error
+        return path
 
     def load(self, update: int) -> Checkpoint:
-        """Read a checkpoint; raises TornError if any byte is not the one that was written."""
-        place = self.place(update)
-        read = {name: _checked(place / name, wanted) for name, wanted in _listed(place).items()}
+        """Read a checkpoint; raises CorruptCheckpointError if any byte has changed."""
+        path = self.path(update)
+        digests = _read_manifest(path)
+        contents = {name: _read_checked(path / name, each) for name, each in digests.items()}
         return Checkpoint(
             update=update,
             parts={
-                name.removesuffix(TENSORS): safetensors.torch.load(data)
-                for name, data in read.items()
-                if name.endswith(TENSORS)
+                name.removesuffix(TENSORS_SUFFIX): safetensors.torch.load(data)
+                for name, data in contents.items()
+                if name.endswith(TENSORS_SUFFIX)
             },
-            facts=json.loads(read[FACTS]),
+            facts=json.loads(contents[FACTS_FILE]),
         )
 
-    def newest(self) -> Found | None:
-        """The newest checkpoint that is whole; None if there are none at all."""
-        torn: dict[int, str] = {}
+    def newest(self) -> NewestCheckpoint | None:
+        """The newest valid checkpoint; None if there are no checkpoints."""
+        corrupt: dict[int, str] = {}
         for update in reversed(self.updates()):
             try:
-                return Found(self.load(update), torn)
-            except TornError as error:
-                torn[update] = str(error)
-        if torn:
+                return NewestCheckpoint(self.load(update), corrupt)
+            except CorruptCheckpointError as error:
+                corrupt[update] = str(error)
+        if corrupt:
             raise UserError(
-                f"no checkpoint in {self.folder} is whole, so there is nothing to go on from: "
-                + "; ".join(torn.values())
+                f"all checkpoints in {self.folder} are corrupt; there is nothing to resume from: "
+                + "; ".join(corrupt.values())
             )
         return None
 
     def set_aside(self, update: int) -> Path:
-        """Rename a torn checkpoint, so that it is neither read nor counted again."""
-        aside = self.folder / f"{update:08d}.torn"
+        """Rename a corrupt checkpoint to `NAME.corrupt`, so that it is no longer listed."""
+        aside = self.folder / f"{update:08d}.corrupt"
         shutil.rmtree(aside, ignore_errors=True)
         try:
-            return self.place(update).rename(aside)
+            return self.path(update).rename(aside)
         except OSError as error:
-            raise UserError(f"cannot rename {self.place(update)}: {error.strerror}") from error
+            raise UserError(f"cannot rename {self.path(update)}: {error.strerror}") from error
 
     def keep_only(self, updates: Collection[int]) -> None:
-        """Remove all checkpoints but those of these updates."""
+        """Remove all checkpoints except those of these updates."""
         for update in self.updates():
             if update not in updates:
                 try:
                     self._remove(update)
                 except OSError as error:
                     raise UserError(
-                        f"cannot remove {self.place(update)}: {error.strerror}"
+                        f"cannot remove {self.path(update)}: {error.strerror}"
                     ) from error
 
     def _remove(self, update: int) -> None:
-        # Renamed first, because a folder that is half removed would look like a torn checkpoint.
-        place = self.place(update)
-        if place.exists():
-            shutil.rmtree(place.rename(place.with_name(f"{place.name}.old")))
+        # Renamed first: a partly removed folder would look like a corrupt checkpoint.
+        path = self.path(update)
+        if path.exists():
+            shutil.rmtree(path.rename(path.with_name(f"{path.name}.old")))
 
     def _sweep(self) -> None:
-        """Remove what a process that was killed has left lying about."""
+        """Remove the leftovers of killed processes."""
         for pattern in ("*.draft", "*.old"):
             for path in self.folder.glob(pattern):
                 shutil.rmtree(path)
 
-    def _why_not_saved(self, place: Path, error: OSError) -> str:
-        there = self.updates()
-        last = (
-            f"the last one, {self.place(there[-1])}, is still there" if there else "there is none"
-        )
-        return f"cannot save the checkpoint {place}: {error.strerror or error}; {last}"
+    def _save_failed(self, path: Path, error: OSError) -> str:
+        updates = self.updates()
+        last = f"the last one, {self.path(updates[-1])}, is intact" if updates else "there is none"
+        return f"cannot save the checkpoint {path}: {error.strerror or error}; {last}"
 
 
-def manifest(format_: int, sums: Mapping[str, Sum]) -> bytes:
-    """The text of a manifest: what each file must be, and the sum of that."""
+def manifest(format_: int, sums: Mapping[str, FileDigest]) -> bytes:
+    """The text of a manifest: the length and sum of each file, and the sum of the manifest."""
     files = {name: {"bytes": each.bytes, "sha256": each.sha256} for name, each in sums.items()}
     return _sealed({"format": format_, "files": files})
 
@@ -198,38 +201,38 @@ def _sealed(body: Mapping[str, object]) -> bytes:
     return json.dumps({**body, "sha256": seal}, indent=1, sort_keys=True).encode()
 
 
-def _listed(place: Path) -> dict[str, Sum]:
-    """What the manifest of a checkpoint says of its files."""
-    text = _bytes_of(place / MANIFEST)
+def _read_manifest(folder: Path) -> dict[str, FileDigest]:
+    """The digest of each file, from the manifest of a checkpoint."""
+    text = _read_bytes(folder / MANIFEST_FILE)
     try:
         body = json.loads(text)
     except ValueError:
-        raise TornError(f"{place / MANIFEST} is not readable as JSON") from None
+        raise CorruptCheckpointError(f"{folder / MANIFEST_FILE} is not readable as JSON") from None
     if isinstance(body, dict):
         body.pop("sha256", None)
-    # Made anew and compared as a whole: not even a blank may differ.
+    # Serialised again and compared byte by byte: even whitespace must match.
     if not isinstance(body, dict) or _sealed(body) != text:
-        raise TornError(f"{place / MANIFEST} does not match its own checksum")
+        raise CorruptCheckpointError(f"{folder / MANIFEST_FILE} does not match its own checksum")
     if body["format"] > _FORMAT:
         raise UserError(
-            f"{place} has format {body['format']}, and this version of regard reads up to "
-            f"{_FORMAT}: update regard to go on from it"
+            f"{folder} has format {body['format']}, and this version of regard reads up to "
+            f"{_FORMAT}: update regard to resume from it"
         )
-    return {name: Sum(each["bytes"], each["sha256"]) for name, each in body["files"].items()}
+    return {name: FileDigest(each["bytes"], each["sha256"]) for name, each in body["files"].items()}
 
 
-def _checked(path: Path, wanted: Sum) -> bytes:
-    """The bytes of a file, if they are the ones that were written."""
-    data = _bytes_of(path)
-    if len(data) != wanted.bytes:
-        raise TornError(f"{path} has {len(data)} bytes instead of {wanted.bytes}")
-    if hashlib.sha256(data).hexdigest() != wanted.sha256:
-        raise TornError(f"{path} does not match its checksum")
+def _read_checked(path: Path, digest: FileDigest) -> bytes:
+    """The bytes of a file, verified against its digest."""
+    data = _read_bytes(path)
+    if len(data) != digest.bytes:
+        raise CorruptCheckpointError(f"{path} has {len(data)} bytes instead of {digest.bytes}")
+    if hashlib.sha256(data).hexdigest() != digest.sha256:
+        raise CorruptCheckpointError(f"{path} does not match its checksum")
     return data
 
 
-def _bytes_of(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TornError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise CorruptCheckpointError(f"{path} cannot be read: {error.strerror or error}") from None

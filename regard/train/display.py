@@ -1,4 +1,4 @@
-"""Display: what a person sees of a training, a bar on a terminal and plain lines elsewhere."""
+"""Progress of a training for people: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 from typing import Protocol, TextIO, runtime_checkable
@@ -6,47 +6,47 @@ from typing import Protocol, TextIO, runtime_checkable
 
 @runtime_checkable
 class Display(Protocol):
-    """What a person sees of a training."""
+    """Shows the progress of a training."""
 
     def begin(self, update: int, updates: int | None) -> None:
-        """Training starts, or goes on, after this update."""
+        """The training starts or resumes after this update."""
         ...
 
     def tick(self, update: int) -> None:
         """An update was taken."""
         ...
 
-    def show(self, text: str, *, passing: bool = False) -> None:
-        """Something to read; what is passing may be overwritten by the next of its kind."""
+    def show(self, text: str, *, transient: bool = False) -> None:
+        """Show a text; a transient one may be overwritten by the next."""
         ...
 
     def end(self) -> None:
-        """Training is over."""
+        """The training is over."""
         ...
 
 
-class Lines:
+class LineDisplay:
     """Plain lines, for files and pipes."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
 
     def begin(self, update: int, updates: int | None) -> None:
-        """Nothing to set up."""
+        """Does nothing."""
 
     def tick(self, update: int) -> None:
-        """No line for every single update."""
+        """Does nothing: there is no line for every update."""
 
-    def show(self, text: str, *, passing: bool = False) -> None:
-        """One line."""
+    def show(self, text: str, *, transient: bool = False) -> None:
+        """Print one line."""
         print(text, file=self.stream, flush=True)
 
     def end(self) -> None:
-        """Nothing to take down."""
+        """Does nothing."""
 
 
-class Bar:
-    """A progress bar with the newest figures beside it."""
+class BarDisplay:
+    """A progress bar with the latest values beside it."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         from rich.console import Console
@@ -61,7 +61,7 @@ class Bar:
         self.task = self.progress.add_task("", total=None)
 
     def begin(self, update: int, updates: int | None) -> None:
-        """Draw the bar where training starts."""
+        """Draw the bar at the first update."""
         self.progress.update(self.task, completed=update, total=updates)
         self.progress.start()
 
@@ -69,20 +69,20 @@ class Bar:
         """Move the bar."""
         self.progress.update(self.task, completed=update)
 
-    def show(self, text: str, *, passing: bool = False) -> None:
-        """Beside the bar if passing, above it otherwise."""
-        if passing:
+    def show(self, text: str, *, transient: bool = False) -> None:
+        """Show a text beside the bar if transient, above it otherwise."""
+        if transient:
             self.progress.update(self.task, description=text)
         else:
             self.progress.console.print(text, markup=False, highlight=False)
 
     def end(self) -> None:
-        """Leave the bar as it stands."""
+        """Stop the bar."""
         self.progress.stop()
 
 
-class Silent:
-    """Nothing: for processes that do not lead."""
+class SilentDisplay:
+    """Shows nothing, for all processes but the main one."""
 
     def begin(self, update: int, updates: int | None) -> None:
         """Nothing."""
@@ -90,7 +90,7 @@ class Silent:
     def tick(self, update: int) -> None:
         """Nothing."""
 
-    def show(self, text: str, *, passing: bool = False) -> None:
+    def show(self, text: str, *, transient: bool = False) -> None:
         """Nothing."""
 
     def end(self) -> None:
@@ -98,6 +98,6 @@ class Silent:
 
 
 def display_for(stream: TextIO | None = None) -> Display:
-    """A bar on a terminal, lines elsewhere."""
+    """A bar if the stream is a terminal, plain lines otherwise."""
     stream = stream or sys.stderr
-    return Bar(stream) if stream.isatty() else Lines(stream)
+    return BarDisplay(stream) if stream.isatty() else LineDisplay(stream)

@@ -1,7 +1,7 @@
-"""Durable: files that are whole on the disk or not there, and their sums.
+"""Writing files through to the disk, with their checksums.
 
-Tensors are written in the safetensors format as a stream, straight from where they lie, and hashed
-on the way: copying them into one string first would take longer than all the rest.
+Tensors are streamed in the safetensors format, straight from their memory, and hashed on the way:
+copying them into one byte string first would take longer than everything else.
 """
 
 import hashlib
@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
 
-CODES: dict[torch.dtype, str] = {
+SAFETENSORS_DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -29,21 +29,21 @@ CODES: dict[torch.dtype, str] = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""What the format calls each kind of number."""
+"""The name of each dtype in the safetensors format."""
 
 _CHUNK = 1 << 22
 
 
 @dataclass(frozen=True)
-class Sum:
-    """What a file must be to be the one that was written."""
+class FileDigest:
+    """The length and checksum of a file."""
 
     bytes: int
     sha256: str
 
 
-def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Sum:
-    """Write a new file through to the disk; its length and SHA-256."""
+def write_durably(path: Path, pieces: Iterable[bytes | memoryview]) -> FileDigest:
+    """Write a new file through to the disk; return its length and SHA-256."""
     digest, length = hashlib.sha256(), 0
     with path.open("xb") as file:
         for piece in pieces:
@@ -52,34 +52,34 @@ def write(path: Path, pieces: Iterable[bytes | memoryview]) -> Sum:
             length += len(piece)
         file.flush()
         os.fsync(file.fileno())
-    return Sum(length, digest.hexdigest())
+    return FileDigest(length, digest.hexdigest())
 
 
-def replace(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
-    """Write a file that appears under its name only when it is whole."""
-    with replacing(path) as file:
+def replace_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """Write a file that appears under its name only when it is complete."""
+    with replace_atomically(path) as file:
         for piece in pieces:
             file.write(piece)
 
 
 def tensor_pieces(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """A safetensors file of these tensors, piece by piece.
+    """The bytes of a safetensors file of these tensors, in pieces.
 
     >>> from safetensors.torch import load
     >>> load(b"".join(tensor_pieces({"weight": torch.tensor([1.0, 2.0])})))
     {'weight': tensor([1., 2.])}
     """
-    # Wide numbers come first, which keeps every tensor aligned for readers that map the file.
+    # Wide dtypes come first, which keeps every tensor aligned for readers that map the file.
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
     for name in names:
         tensor = tensors[name]
-        if tensor.dtype not in CODES:
+        if tensor.dtype not in SAFETENSORS_DTYPES:
             raise UserError(f"{name} holds {tensor.dtype}, which safetensors files cannot")
         end = offset + tensor.numel() * tensor.element_size()
         header[name] = {
-            "dtype": CODES[tensor.dtype],
+            "dtype": SAFETENSORS_DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [offset, end],
         }

@@ -1,42 +1,89 @@
-"""Evaluate: a task over all batches in order, without learning."""
+"""Evaluation of a task over all batches, and sums of losses over batches and processes."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import exp, inf
 
 import torch
 from torch import Tensor, nn
 
-from regard.core.device import computing_in
+from regard.core.device import use_precision
 from regard.core.errors import UserError
-from regard.core.mode import evaluating
-from regard.core.protocols import Batch, Batches, Carry, Starts, Task
-from regard.train.sums import Sums, sums_of
+from regard.core.mode import eval_mode
+from regard.core.protocols import Batch, Batches, Carry, Loss, ResetsCarry, Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums:
+    """A loss and named counts, summed over items.
+
+    >>> sums = Sums(total=6.0, items=2, counts={"right": 1.0})
+    >>> sums.loss, sums.rates()
+    (3.0, {'right': 0.5})
+    """
+
+    total: float = 0.0
+    items: int = 0
+    counts: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, loss: Loss) -> "Sums":
+        """The sums of one batch."""
+        counts = {name: float(count) for name, count in loss.counts.items()}
+        return cls(total=loss.total.item(), items=loss.items, counts=counts)
+
+    def __add__(self, other: "Sums") -> "Sums":
+        names = {**self.counts, **other.counts}
+        return Sums(
+            total=self.total + other.total,
+            items=self.items + other.items,
+            counts={
+                name: self.counts.get(name, 0.0) + other.counts.get(name, 0.0) for name in names
+            },
+        )
+
+    @property
+    def loss(self) -> float:
+        """The mean over all items, not the mean of the batch means."""
+        return self.total / self.items
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss); infinity if that overflows a float."""
+        return exp(self.loss) if self.loss < 709 else inf
+
+    def rates(self) -> dict[str, float]:
+        """Each count per item."""
+        return {name: count / self.items for name, count in self.counts.items()}
+
+    def metrics(self) -> dict[str, float]:
+        """Loss, perplexity and rates: the metrics of a validation."""
+        return {"loss": self.loss, "perplexity": self.perplexity, **self.rates()}
 
 
 def evaluate(model: nn.Module, task: Task, batches: Batches, *, precision: str = "float32") -> Sums:
-    """The sums of a task over every batch, with what one batch hands on given to the next.
+    """The sums of a task over all batches; each batch gets the carry of the previous one.
 
-    A batch that begins anew is given nothing.
-
-    `evaluate(...).metrics()` has the loss per item and the perplexity over all of them.
+    `evaluate(...).metrics()` has the loss per item and the perplexity over all items.
     """
     sums, carry, device = Sums(), None, device_of(model)
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         for index in range(len(batches)):
-            carry = None if begins_anew(batches, index) else carry
-            with computing_in(precision, device):
+            carry = None if carry_resets(batches, index) else carry
+            with use_precision(precision, device):
                 loss = task.loss(model, on_device(batches.batch(0, index), device), carry)
-            sums, carry = sums + sums_of(loss), detached(loss.carry)
+            sums, carry = sums + Sums.of(loss), detach_carry(loss.carry)
     if not sums.items:
         raise UserError(
-            f"there is nothing to evaluate on: {len(batches)} batches with no items; give more "
-            "data, or keep more of them apart with data.validation"
+            f"there is nothing to evaluate on: {len(batches)} batches with no items; add more "
+            "data, or use a larger part of it for validation with data.validation"
         )
     return sums
 
 
 @dataclass(frozen=True)
-class First:
-    """The first of some batches, to see what is measured."""
+class FirstBatch:
+    """The first batch of a data set only, to see which metrics there are."""
 
     every: Batches
 
@@ -44,33 +91,33 @@ class First:
         return min(1, len(self.every))
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """That one."""
+        """The first batch."""
         return self.every.batch(epoch, index)
 
 
-def begins_anew(batches: Batches, index: int) -> bool:
-    """May nothing be carried into a batch? So it is in the first, and in any that says so."""
-    return index == 0 or (isinstance(batches, Starts) and batches.starts(index))
+def carry_resets(batches: Batches, index: int) -> bool:
+    """Does a batch start without a carry? True of the first, and where `resets_carry` is."""
+    return index == 0 or (isinstance(batches, ResetsCarry) and batches.resets_carry(index))
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where a model is."""
+    """The device of a model's parameters."""
     return next((each.device for each in model.parameters()), torch.device("cpu"))
 
 
 def on_device(batch: Batch, device: torch.device) -> Batch:
-    """The batch where the model is."""
-    return {name: _moved(tensor, device) for name, tensor in batch.items()}
+    """The batch, on a device."""
+    return {name: _to_device(tensor, device) for name, tensor in batch.items()}
 
 
-def _moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; copied in the background only where that is safe.
+def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device; copied asynchronously only where that is safe.
 
-    From other than pinned memory the source may be freed before it is read (pytorch#139550).
+    The source may be freed before it is read unless its memory is pinned (pytorch#139550).
     """
     return tensor.to(device, non_blocking=device.type == "cuda" and tensor.is_pinned())
 
 
-def detached(carry: Carry | None) -> Carry | None:
-    """What is handed on, without the graph behind it."""
+def detach_carry(carry: Carry | None) -> Carry | None:
+    """The carry, detached from the graph."""
     return None if carry is None else {name: each.detach() for name, each in carry.items()}

@@ -1,75 +1,74 @@
-"""Learner: one update, from a group of batches to new weights."""
+"""One update: the gradients of a group of batches, and the optimiser's step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
 from time import monotonic
 
-from regard.core.device import computing_in
+from regard.core.device import use_precision
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Task
-from regard.train.evaluate import begins_anew, detached, on_device
-from regard.train.guard import Update, blame
-from regard.train.interrupt import Stop
+from regard.train.evaluate import Sums, carry_resets, detach_carry, on_device
+from regard.train.non_finite import UpdateSnapshot, non_finite_error
 from regard.train.optimise import scale_gradients
 from regard.train.plan import Plan
-from regard.train.state import State, random_states
-from regard.train.sums import Sums, sums_of
+from regard.train.state import TrainingState, random_states
 
 
 @dataclass(frozen=True)
-class Learned:
-    """What there is to say of an update."""
+class UpdateStats:
+    """Statistics of one update, for the log."""
 
     rate: float
-    """The learning rate it was taken with."""
+    """The learning rate."""
     norm: float
-    """The norm of its gradient, before clipping."""
+    """The norm of the gradient before clipping."""
     stop: bool
-    """Was any process asked to stop meanwhile?"""
+    """Did any process receive a request to stop?"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learner:
-    """Takes updates; all that changes is in `state`."""
+    """Takes updates; everything that changes is in `state`."""
 
     task: Task
     batches: Batches
     plan: Plan
-    state: State
+    state: TrainingState
 
-    def update(self, stop: Stop) -> Learned:
-        """Gradients of a group of batches, summed over all processes, scaled, clipped, followed."""
+    def update(self, stop_requested: Callable[[], bool]) -> UpdateStats:
+        """Sum the gradients of a group of batches over all processes, scale, clip and step."""
         began, state, at = monotonic(), self.state, self.state.progress
-        group, again = self.plan.group(at), self._as_it_was()
+        group, snapshot = self.plan.group(at), self._snapshot()
         rate = self._set_rate()
         sums, waited = Sums(), 0.0
         for index in group:
-            asked = monotonic()
+            requested = monotonic()
             batch = self._batch(at.epoch, index)
-            waited += monotonic() - asked
-            carry = None if begins_anew(self.batches, index) else state.carry
-            with computing_in(self.plan.settings.precision, state.device):
+            waited += monotonic() - requested
+            carry = None if carry_resets(self.batches, index) else state.carry
+            with use_precision(self.plan.settings.precision, state.device):
                 loss = self.task.loss(state.model, batch, carry)
             loss.total.backward()
             state.average_buffers(loss.items)
-            state.carry = detached(loss.carry)
-            sums += sums_of(loss)
-        sums, stopping = self._over_all_processes(sums, stop)
+            state.carry = detach_carry(loss.carry)
+            sums += Sums.of(loss)
+        sums, stopping = self._all_reduce(sums, stop=stop_requested())
         learns = [each for each in state.model.parameters() if each.requires_grad]
-        state.world.add_gradients(learns)
+        state.world.all_reduce_gradients(learns)
         norm = scale_gradients(learns, items=sums.items, clip=self.plan.settings.clip)
         if not isfinite(sums.total) or not isfinite(norm):
-            raise blame(state.model, self.task, again)
+            raise non_finite_error(state.model, self.task, snapshot)
         state.optimiser.step()
         state.optimiser.zero_grad()
         if state.ema:
-            state.ema.follow(at.update + 1)
-        self._move_on(group, sums, monotonic() - began, waited)
-        return Learned(rate, norm, stopping)
+            state.ema.update(at.update + 1)
+        self._advance(group, sums, monotonic() - began, waited)
+        return UpdateStats(rate, norm, stopping)
 
-    def _move_on(self, group: range, sums: Sums, took: float, waited: float) -> None:
-        """Count the update; an epoch begins with nothing handed on from the one before."""
+    def _advance(self, group: range, sums: Sums, took: float, waited: float) -> None:
+        """Count the update; the carry is reset at the end of an epoch."""
         at, ended = self.state.progress, group.stop == self.plan.batches
         if ended:
             self.state.carry = None
@@ -85,42 +84,42 @@ class Learner:
         )
 
     def _batch(self, epoch: int, index: int) -> Batch:
-        """A batch, where the model is."""
+        """One batch, on the device of the model."""
         return on_device(self.batches.batch(epoch, index), self.state.device)
 
     def _set_rate(self) -> float:
-        """Give the optimiser the learning rate of the next update; of stages, each its own."""
+        """Set the learning rate of the next update, scaled per stage; return the unscaled rate."""
         groups = self.state.optimiser.param_groups
-        opens = {group.get("opens", 0) for group in groups}
-        rate = self.plan.settings.optimiser.lr * self.plan.factor(self.state.progress, opens)
+        stage_epochs = {group.get("unfreeze_epoch", 0) for group in groups}
+        rate = self.plan.settings.optimiser.lr * self.plan.factor(self.state.progress, stage_epochs)
         for group in groups:
-            group["lr"] = rate * group.get("share", 1.0)
-            if "opens" in group:
-                learns = self.state.progress.epoch >= group["opens"]
+            group["lr"] = rate * group.get("lr_scale", 1.0)
+            if "unfreeze_epoch" in group:
+                learns = self.state.progress.epoch >= group["unfreeze_epoch"]
                 for each in group["params"]:
                     each.requires_grad_(learns)
         return rate
 
-    def _as_it_was(self) -> Update:
-        """What it takes to take the next update again, should it fail."""
+    def _snapshot(self) -> UpdateSnapshot:
+        """All that is needed to repeat the next update if it fails."""
         at = self.state.progress
         named = {index: f"batch {index} of epoch {at.epoch}" for index in self.plan.group(at)}
-        return Update(
+        return UpdateSnapshot(
             number=at.update + 1,
             batches={name: partial(self._batch, at.epoch, index) for index, name in named.items()},
-            anew={name for index, name in named.items() if begins_anew(self.batches, index)},
+            resets={name for index, name in named.items() if carry_resets(self.batches, index)},
             carry=self.state.carry,
             random=random_states(self.state.device),
             precision=self.plan.settings.precision,
         )
 
-    def _over_all_processes(self, sums: Sums, stop: Stop) -> tuple[Sums, bool]:
-        """The sums of all processes, which stop together when one of them is asked to."""
+    def _all_reduce(self, sums: Sums, *, stop: bool) -> tuple[Sums, bool]:
+        """The sums over all processes; all of them stop if one has a request to stop."""
         world = self.state.world
-        total, items, asked = world.add_up([sums.total, float(sums.items), float(stop.asked)])
+        total, items, stops = world.all_reduce_sum([sums.total, float(sums.items), float(stop)])
         if items == 0:
             at = self.state.progress
             raise UserError(f"batch {at.index} of epoch {at.epoch} has no items to learn from")
-        # A process may lack a count: that of pairs, if its rows have none.
-        counts = world.add_up_named(sums.counts)
-        return Sums(total=total, items=int(items), counts=counts), asked > 0
+        # A process may lack a count, such as that of sentence pairs if none of its rows is a pair.
+        counts = world.all_reduce_sum_named(sums.counts)
+        return Sums(total=total, items=int(items), counts=counts), stops > 0

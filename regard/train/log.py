@@ -1,7 +1,7 @@
-"""Log: one JSON object a line in log.jsonl, and TensorBoard if asked.
+"""The log of a training: one JSON object per line in log.jsonl, optionally TensorBoard too.
 
-A line has the update it was written after and either `loss` and what belongs to it (since the line
-before), or `validation`, or a `note`.
+A line has the number of the update and either `loss` and further values (since the previous such
+line), or `validation`, or a `note`.
 """
 
 import json
@@ -18,23 +18,23 @@ from regard.train.display import Display
 
 
 @runtime_checkable
-class Board(Protocol):
-    """What TensorBoard's SummaryWriter is asked for."""
+class TensorBoardWriter(Protocol):
+    """The methods of TensorBoard's SummaryWriter that the log uses."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """A point of a curve."""
+        """Add a point to a curve."""
         ...
 
     def close(self) -> None:
-        """No more points."""
+        """Flush and close the files."""
         ...
 
 
 class Log:
     """The log of one training.
 
-    Opened after an update, it forgets all lines beyond: a training that goes on from a checkpoint
-    writes them again. Without a folder, in a process that does not lead, it writes nothing.
+    The lines after the update `after` are removed: a training that resumes from a checkpoint writes
+    them again. Without a folder, as in all processes but the main one, nothing is written.
     """
 
     def __init__(
@@ -42,33 +42,35 @@ class Log:
     ) -> None:
         self.path = folder / "log.jsonl" if folder else None
         self.display = display
-        self.board = _board_of(folder, after) if folder and tensorboard else None
+        self.board = _tensorboard_writer(folder, after) if folder and tensorboard else None
         if self.path:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self.path.touch()
-                cut(self.path, after)
+                truncate_log(self.path, after)
             except OSError as error:
                 raise self._unwritable(error) from error
 
-    def trained(self, update: int, values: Mapping[str, float], *, seconds_left: float) -> None:
-        """How training went since the line before."""
+    def log_training(
+        self, update: int, values: Mapping[str, float], *, seconds_left: float
+    ) -> None:
+        """Write the values since the previous line."""
         self._append(update, values)
         left = timedelta(seconds=round(seconds_left))
-        self.display.show(f"update {update}: {_listed(values)}, {left} left", passing=True)
+        self.display.show(f"update {update}: {_format_values(values)}, {left} left", transient=True)
 
-    def validated(self, update: int, metrics: Mapping[str, float], *, best: bool) -> None:
-        """What a validation gave."""
+    def log_validation(self, update: int, metrics: Mapping[str, float], *, best: bool) -> None:
+        """Write the metrics of a validation."""
         self._append(update, {"validation": dict(metrics)})
-        self.display.show(f"update {update}: validation {_listed(metrics)}{', best' * best}")
+        self.display.show(f"update {update}: validation {_format_values(metrics)}{', best' * best}")
 
     def note(self, update: int, text: str) -> None:
-        """Something a person should know."""
+        """Write a message."""
         self._append(update, {"note": text})
         self.display.show(text)
 
     def sync(self) -> None:
-        """Have the disk know every line."""
+        """Flush all lines to the disk."""
         if self.path:
             try:
                 with self.path.open("rb") as file:
@@ -85,7 +87,7 @@ class Log:
             except OSError as error:
                 raise self._unwritable(error) from error
         if self.board:
-            for name, value in curves(values).items():
+            for name, value in log_curves(values).items():
                 self.board.add_scalar(name, value, update)
 
     def _unwritable(self, error: OSError) -> UserError:
@@ -105,9 +107,9 @@ class Log:
             self.board.close()
 
 
-def cut(path: Path, update: int) -> None:
-    """Forget the lines after an update, and one that was not written to its end."""
-    kept = 0
+def truncate_log(path: Path, update: int) -> None:
+    """Remove the lines after an update, and an incomplete last line."""
+    length = 0
     with path.open("rb") as file:
         for line in file:
             try:
@@ -115,12 +117,12 @@ def cut(path: Path, update: int) -> None:
                     break
             except (ValueError, KeyError, TypeError):
                 break
-            kept += len(line)
-    os.truncate(path, kept)
+            length += len(line)
+    os.truncate(path, length)
 
 
 def _plain(value: object) -> object:
-    """The value as strict JSON can say it: what is no finite number is null.
+    """The value for strict JSON: NaN and infinity become null.
 
     >>> _plain({"loss": float("inf")})
     {'loss': None}
@@ -130,25 +132,25 @@ def _plain(value: object) -> object:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def curves(values: Mapping[str, object], prefix: str = "train") -> dict[str, float]:
-    """The numbers of a line by the name of their curve.
+def log_curves(values: Mapping[str, object], prefix: str = "train") -> dict[str, float]:
+    """The numbers of a line, by the name of their TensorBoard curve.
 
-    >>> curves({"loss": 1.0, "validation": {"loss": 2.0}, "note": "no number"})
+    >>> log_curves({"loss": 1.0, "validation": {"loss": 2.0}, "note": "no number"})
     {'train/loss': 1.0, 'validation/loss': 2.0}
     """
-    found: dict[str, float] = {}
+    curves: dict[str, float] = {}
     for name, value in values.items():
         if isinstance(value, Mapping):
-            found |= curves(value, name)
+            curves |= log_curves(value, name)
         elif isinstance(value, int | float):
-            found[f"{prefix}/{name}"] = value
-    return found
+            curves[f"{prefix}/{name}"] = value
+    return curves
 
 
-def _listed(values: Mapping[str, float]) -> str:
-    """Names and numbers for a person.
+def _format_values(values: Mapping[str, float]) -> str:
+    """Names and numbers, formatted for people.
 
-    >>> _listed({"loss": 4.123456, "items_per_second": 12345.6})
+    >>> _format_values({"loss": 4.123456, "items_per_second": 12345.6})
     'loss 4.123, items_per_second 12,346'
     """
     return ", ".join(
@@ -157,13 +159,13 @@ def _listed(values: Mapping[str, float]) -> str:
     )
 
 
-def _board_of(folder: Path, after: int) -> Board:
-    """TensorBoard's writer, which hides the points after an update as the log does."""
+def _tensorboard_writer(folder: Path, after: int) -> TensorBoardWriter:
+    """TensorBoard's writer, without the points after an update."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise UserError(
             "tensorboard=true needs the package tensorboard: pip install 'regard[track]'"
         ) from error
-    board: Board = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
+    board: TensorBoardWriter = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
     return board

@@ -1,57 +1,91 @@
-"""Loop: a task over batches, update by update, until it is done or asked to stop.
+"""The training loop: updates, logging, validation and checkpoints until done or interrupted.
 
-Read it downward: `train` is the whole story, each method of `Loop` one sentence of it. Everything
-that an update depends on is in `State`, so a training that was stopped anywhere and goes on from
-its last checkpoint ends with the same bits as one that never stopped.
+`train` is the outline and each method of `Loop` one step of it. Everything an update depends on is
+in `TrainingState`. A training that was stopped anywhere and resumed from its last checkpoint
+therefore ends with the same bits as one that was never stopped.
 """
 
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import Literal
 
 import torch
 from torch import nn
 
-from regard.core.allocation import steady_allocation
+from regard.core.allocation import keep_freed_memory
 from regard.core.errors import choose
-from regard.core.mode import evaluating
+from regard.core.mode import eval_mode
 from regard.core.protocols import Batches, Task
 from regard.train import durable
 from regard.train.average import Ema
-from regard.train.checkpoint import Checkpoints, as_tensors, from_tensors
-from regard.train.display import Display, Silent, display_for
-from regard.train.evaluate import device_of
-from regard.train.interrupt import Stop, interruptible
-from regard.train.learner import Learned, Learner
+from regard.train.checkpoint import Checkpoints, checkpoint_as_tensors, checkpoint_from_tensors
+from regard.train.display import Display, SilentDisplay, display_for
+from regard.train.evaluate import Sums, device_of
+from regard.train.learner import Learner, UpdateStats
 from regard.train.log import Log
-from regard.train.optimise import build
-from regard.train.parallel.world import World, joined
+from regard.train.optimise import build_optimiser
+from regard.train.parallel.world import World, process_group
 from regard.train.plan import Plan
-from regard.train.prefetch import ahead
-from regard.train.retention import kept, result
+from regard.train.prefetch import prefetch
 from regard.train.settings import Training
-from regard.train.state import State, random_states, set_random_states
-from regard.train.sums import Sums
-from regard.train.weights import load_weights, weights
+from regard.train.state import TrainingState, random_states, set_random_states
+from regard.train.weights import load_weights, named_weights
 
 _Validate = Callable[[], Mapping[str, float]]
-"""Measures the model as it is now, which is in eval mode then."""
+"""Returns the validation metrics of the model, which is in eval mode during the call."""
 
 _Outcome = Literal["finished", "stopped early", "interrupted"]
 
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass
+class StopRequest:
+    """A flag that a signal handler sets to end the training after the current update."""
+
+    requested: bool = False
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Inside, the first Ctrl-C or SIGTERM sets the flag; a second one interrupts immediately.
+
+    Python handles signals in the main thread only. In any other thread the flag is never set.
+    """
+    stop = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if stop.requested:
+            raise KeyboardInterrupt
+        stop.requested = True
+
+    previous = {number: signal.signal(number, handle) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class TrainingResult:
     """How a training ended."""
 
     outcome: _Outcome
     update: int
     seconds: float
-    """How long the updates took, all sittings together."""
+    """The time of all updates, including those before a resume."""
     best: tuple[int, float] | None
-    """The update after which the validation was best, and the watched metric then."""
+    """The update with the best validation, and the monitored metric after it."""
 
 
 def train(
@@ -63,13 +97,13 @@ def train(
     *,
     validate: _Validate | None = None,
     display: Display | None = None,
-) -> Result:
-    """Train a model in place, going on from the newest checkpoint in the folder if there is one.
+) -> TrainingResult:
+    """Train a model in place; resume from the newest checkpoint in the folder if there is one.
 
-    Leaves `log.jsonl`, `state/` with the checkpoints and, unless interrupted, `model.safetensors`
-    with the weights that the settings ask for, which the model then has too.
+    Writes `log.jsonl`, checkpoints in `state/` and, unless interrupted, `model.safetensors` with
+    the weights that `settings.weights` selects. They are loaded into the model too.
     """
-    with joined(device_of(model)) as world, interruptible() as stop:
+    with process_group(device_of(model)) as world, stop_on_signal() as stop:
         loop = Loop(model, task, batches, settings, folder, validate, world)
         with loop.begin(display or display_for()):
             while (outcome := loop.outcome()) is None:
@@ -81,11 +115,11 @@ def train(
 
 
 class Loop:
-    """One training: what it was given, and what it has come to."""
+    """One training and its current state."""
 
     log: Log
-    last: Learned | None = None
-    """Of the last update in this sitting."""
+    last: UpdateStats | None = None
+    """Statistics of the last update; None before the first one of this process."""
 
     def __init__(
         self,
@@ -103,30 +137,32 @@ class Loop:
         self.plan = Plan(settings, len(batches))
         self.plan.check(can_validate=validate is not None, device=self.device)
         self.checkpoints = Checkpoints(folder / "state")
-        self.state = State(
+        self.state = TrainingState(
             model=model,
-            optimiser=build(settings.optimiser, model, settings.stages),
+            optimiser=build_optimiser(settings.optimiser, model, settings.stages),
             ema=None if settings.ema is None else Ema(model, settings.ema),
             batches=len(batches),
             data=getattr(batches, "digest", None),
             world=world,
             device=self.device,
         )
-        self.learner = Learner(task=task, batches=ahead(batches), plan=self.plan, state=self.state)
+        self.learner = Learner(
+            task=task, batches=prefetch(batches), plan=self.plan, state=self.state
+        )
 
     def begin(self, display: Display) -> Log:
-        """Start, or go on from the newest whole checkpoint; the log from there on."""
-        steady_allocation()
+        """Start, or resume from the newest valid checkpoint; return the log."""
+        keep_freed_memory()
         self.model.train()
         if self.settings.compile:
             self.model.compile()
         torch.manual_seed(self.settings.seed + self.world.rank)
-        self.world.share_weights(list(weights(self.model).values()))
+        self.world.broadcast_weights(list(named_weights(self.model).values()))
         notes = self.resume()
-        update, leads = self.state.progress.update, self.world.leads
+        update, is_main = self.state.progress.update, self.world.is_main
         self.log = Log(
-            self.folder if leads else None,
-            display if leads else Silent(),
+            self.folder if is_main else None,
+            display if is_main else SilentDisplay(),
             after=update,
             tensorboard=self.settings.tensorboard,
         )
@@ -136,24 +172,26 @@ class Loop:
         return self.log
 
     def resume(self) -> list[str]:
-        """Restore the newest whole checkpoint; what there is to say of those that are torn.
+        """Restore the newest valid checkpoint; return a note about each corrupt one.
 
-        The leading process reads it and sends it to the others, who may have another disk.
+        The main process reads the checkpoint and broadcasts it: the others may have another disk.
         """
-        found = self.checkpoints.newest() if self.world.leads else None
-        update = int(self.world.follow_leader(float(found.checkpoint.update if found else -1)))
+        newest = self.checkpoints.newest() if self.world.is_main else None
+        update = int(self.world.broadcast(float(newest.checkpoint.update if newest else -1)))
         if update < 0:
             return []
-        place = self.checkpoints.place(update)
-        sent = self.world.from_leader(as_tensors(found.checkpoint) if found else None)
-        self.state.restore(from_tensors(sent), source=str(place))
-        torn = found.torn if found else {}
-        for each in torn:
+        path = self.checkpoints.path(update)
+        tensors = self.world.broadcast_tensors(
+            checkpoint_as_tensors(newest.checkpoint) if newest else None
+        )
+        self.state.restore(checkpoint_from_tensors(tensors), source=str(path))
+        corrupt = newest.corrupt if newest else {}
+        for each in corrupt:
             self.checkpoints.set_aside(each)
-        return [f"{reason}; going on from {place}, the one before it" for reason in torn.values()]
+        return [f"{reason}; resuming from the previous one, {path}" for reason in corrupt.values()]
 
     def outcome(self) -> _Outcome | None:
-        """How training has ended; None if it has not."""
+        """How the training ended; None while it runs."""
         at = self.state.progress
         if at.update >= self.plan.updates:
             return "finished"
@@ -161,12 +199,12 @@ class Loop:
             return "stopped early"
         return "interrupted" if self.last and self.last.stop else None
 
-    def update(self, stop: Stop) -> None:
-        """Take one update, and note whether anyone has asked to stop."""
-        self.last = self.learner.update(stop)
+    def update(self, stop: StopRequest) -> None:
+        """Take one update."""
+        self.last = self.learner.update(lambda: stop.requested)
 
     def report(self) -> None:
-        """Write a line of the log, if one is due."""
+        """Write a line of the log if one is due."""
         at = self.state.progress
         self.log.display.tick(at.update)
         if self.last is None or not self.plan.logs(at.update):
@@ -182,55 +220,55 @@ class Loop:
             "seconds": round(at.seconds, 3),
         }
         left = at.seconds / at.update * (self.plan.updates - at.update)
-        self.log.trained(at.update, values, seconds_left=left)
+        self.log.log_training(at.update, values, seconds_left=left)
         self.state.progress = replace(at, sums=Sums(), took=0.0, waited=0.0)
 
     def validate(self) -> None:
-        """Measure the model, if that is due; it draws nothing from the training's generators."""
+        """Validate the model if that is due, without changing the random state of the training."""
         at = self.state.progress
         if self.measure is None or not self.plan.validates(at.update):
             return
         metrics, value, random = {}, 0.0, random_states(self.device)
-        if self.world.leads:
-            smoothed = self.state.ema.in_place() if self.state.ema else nullcontext()
-            with smoothed, evaluating(self.model), torch.no_grad():
+        if self.world.is_main:
+            smoothed = self.state.ema.applied() if self.state.ema else nullcontext()
+            with smoothed, eval_mode(self.model), torch.no_grad():
                 metrics = {name: float(each) for name, each in self.measure().items()}
-            value = choose("metric", self.settings.watch, metrics)
+            value = choose("metric", self.settings.monitor, metrics)
         set_random_states(random, self.device)
-        value = self.world.follow_leader(value if self.settings.better == "lower" else -value)
+        value = self.world.broadcast(value if self.settings.better == "lower" else -value)
         self.state.progress = replace(at, evaluations=(*at.evaluations, (at.update, value)))
-        self.log.validated(at.update, metrics, best=self.is_best())
+        self.log.log_validation(at.update, metrics, best=self.is_best())
 
     def is_best(self) -> bool:
-        """Was there a validation after this very update, and was it the best?"""
+        """Is the validation after the current update the best so far?"""
         at = self.state.progress
         return at.best is not None and at.best[0] == at.update
 
     def save(self) -> None:
-        """Write a checkpoint, if one is due or these weights must not be lost."""
+        """Write a checkpoint if one is due, these are the best weights, or the training ends."""
         at = self.state.progress
-        wanted = self.is_best() and self.settings.weights == "best"
-        if not (self.plan.saves(at.update) or wanted or self.outcome()):
+        new_best = self.is_best() and self.settings.weights == "best"
+        if not (self.plan.saves(at.update) or new_best or self.outcome()):
             return
         checkpoint = self.state.capture()
-        if self.world.leads:
+        if self.world.is_main:
             self.log.sync()
             self.checkpoints.save(checkpoint)
-            self.checkpoints.keep_only(kept(self.checkpoints, self.plan, at))
-        self.world.wait()
+            self.checkpoints.keep_only(self.plan.checkpoints_to_keep(self.checkpoints, at))
+        self.world.barrier()
 
-    def end(self, outcome: _Outcome) -> Result:
-        """Give the model the weights that the settings ask for, and write them."""
+    def end(self, outcome: _Outcome) -> TrainingResult:
+        """Load the weights that `settings.weights` selects into the model, and write them."""
         at = self.state.progress
         if outcome != "interrupted":
-            if self.world.leads:
-                chosen, source = result(self.checkpoints, self.plan, at)
+            if self.world.is_main:
+                chosen, source = self.plan.final_weights(self.checkpoints, at)
                 load_weights(self.model, chosen, source=source)
                 path = self.folder / "model.safetensors"
-                durable.replace(path, durable.tensor_pieces(weights(self.model)))
-            self.world.share_weights(list(weights(self.model).values()))
-            self.world.wait()  # a process that ends earlier would break off the sending
+                durable.replace_file(path, durable.tensor_pieces(named_weights(self.model)))
+            self.world.broadcast_weights(list(named_weights(self.model).values()))
+            self.world.barrier()  # a process that exits earlier would interrupt the broadcast
         best = at.best
         if best and self.settings.better == "higher":
             best = (best[0], -best[1])
-        return Result(outcome=outcome, update=at.update, seconds=at.seconds, best=best)
+        return TrainingResult(outcome=outcome, update=at.update, seconds=at.seconds, best=best)

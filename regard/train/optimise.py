@@ -1,7 +1,7 @@
-"""Optimise: SGD, Adam, AdamW, Adafactor, Adagrad from settings; what befalls a gradient before.
+"""Optimisers from settings (SGD, Adam, AdamW, Adafactor, Adagrad), and gradient clipping.
 
-Weight decay is for matrices: biases, gains of norms and all else of one axis are left alone, and
-embeddings if asked.
+Weight decay applies to matrices only, not to biases, norms and other vectors; embeddings can be
+exempted too.
 """
 
 from abc import ABC, abstractmethod
@@ -15,44 +15,95 @@ from torch.nn.utils import get_total_norm
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.train.rowwise import RowAdagrad
 from regard.train.stages import Stages
 
 _FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
-"""Where torch has optimisers that take all tensors in one pass: on a CPU 4 to 5 times as fast."""
+"""The devices with fused optimisers in torch: on a CPU they are 4 to 5 times as fast."""
 
-_Share = Annotated[float, Field(ge=0, lt=1)]
+_Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 _Group = dict[str, object]
-"""Parameters, with their names, that are decayed alike: what torch.optim calls a param_group."""
+"""A param_group of torch.optim: named parameters with the same weight decay."""
 
 
-class Rule(Config, ABC):
-    """How weights follow their gradients."""
+class RowAdagrad(optim.Optimizer):
+    """Adagrad, w -= lr · g / √(Σ g²), of the rows with a gradient only (Duchi et al. 2011).
+
+    An embedding with `sparse=True` has a gradient of a few rows. A dense optimiser would walk over
+    the whole table; this one reads and writes those rows only, with the result of
+    torch.optim.Adagrad. It takes dense gradients too.
+
+    >>> table = nn.Embedding(5, 2, sparse=True)
+    >>> optimiser = RowAdagrad(table.parameters(), lr=0.25)
+    >>> table(torch.tensor([3, 3])).sum().backward()
+    >>> before = table.weight.detach().clone()
+    >>> optimiser.step()
+    >>> ((table.weight - before)[2:4] / 0.25).round().tolist()
+    [[0.0, 0.0], [-1.0, -1.0]]
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[nn.Parameter] | list[dict[str, object]],
+        lr: float,
+        *,
+        weight_decay: float = 0.0,
+        eps: float = 1e-10,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "weight_decay": weight_decay, "eps": eps})
+        for group in self.param_groups:
+            for each in group["params"]:
+                self.state[each]["sum"] = torch.zeros_like(each)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Take one step."""
+        for group in self.param_groups:
+            for each in group["params"]:
+                if each.grad is not None:
+                    self._step_parameter(each, group["lr"], group["weight_decay"], group["eps"])
+
+    def _step_parameter(self, weight: nn.Parameter, lr: float, decay: float, eps: float) -> None:
+        total, gradient = self.state[weight]["sum"], weight.grad
+        assert gradient is not None
+        if not gradient.is_sparse:
+            gradient = gradient + decay * weight if decay else gradient
+            total.addcmul_(gradient, gradient)
+            weight.addcdiv_(gradient, total.sqrt().add_(eps), value=-lr)
+            return
+        gradient = gradient.coalesce()
+        rows, values = gradient.indices()[0], gradient.values()
+        squares = total.index_select(0, rows).addcmul_(values, values)
+        total.index_copy_(0, rows, squares)
+        weight.index_add_(0, rows, values / squares.sqrt_().add_(eps), alpha=-lr)
+
+
+class OptimiserConfig(Config, ABC):
+    """The settings of an optimiser."""
 
     sparse: ClassVar[bool] = False
-    """Does it follow gradients that are a few rows of a table (`nn.Embedding(sparse=True)`)?"""
+    """Does it support sparse gradients (`nn.Embedding(sparse=True)`)?"""
 
     lr: PositiveFloat
     """The learning rate, which the schedule multiplies."""
     weight_decay: float = Field(0.0, ge=0)
     decay_embeddings: bool = True
-    """Does the decay reach the tables of nn.Embedding too?"""
+    """Does the weight decay apply to nn.Embedding too?"""
 
     @abstractmethod
-    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """The optimiser of these parameters."""
 
 
-class SGD(Rule):
-    """Stochastic gradient descent, with momentum if asked."""
+class SGD(OptimiserConfig):
+    """Stochastic gradient descent, optionally with momentum."""
 
     name: Literal["sgd"] = "sgd"
-    momentum: _Share = 0.0
+    momentum: _Fraction = 0.0
     nesterov: bool = False
 
-    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.SGD."""
         if self.nesterov and not self.momentum:
             raise UserError("nesterov=true needs a momentum above zero")
@@ -61,32 +112,32 @@ class SGD(Rule):
         )
 
 
-class Adam(Rule):
-    """Adam (Kingma and Ba 2015); its weight decay is part of the gradient."""
+class Adam(OptimiserConfig):
+    """Adam (Kingma and Ba 2015); weight decay is added to the gradient."""
 
     name: Literal["adam"] = "adam"
-    betas: tuple[_Share, _Share] = (0.9, 0.999)
+    betas: tuple[_Fraction, _Fraction] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
 
-    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.Adam."""
         return optim.Adam(groups, self.lr, betas=self.betas, eps=self.eps, fused=fused)
 
 
-class AdamW(Rule):
-    """Adam with the weight decay beside the gradient (Loshchilov and Hutter 2019)."""
+class AdamW(OptimiserConfig):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
-    betas: tuple[_Share, _Share] = (0.9, 0.999)
+    betas: tuple[_Fraction, _Fraction] = (0.9, 0.999)
     eps: PositiveFloat = 1e-8
 
-    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.AdamW."""
         return optim.AdamW(groups, self.lr, betas=self.betas, eps=self.eps, fused=fused)
 
 
-class Adafactor(Rule):
-    """Second moments kept as rows and columns (Shazeer and Stern 2018).
+class Adafactor(OptimiserConfig):
+    """Adam with factored second moments (Shazeer and Stern 2018).
 
     The learning rate is the largest relative step; the paper's is 0.01.
     """
@@ -97,104 +148,110 @@ class Adafactor(Rule):
     clip_update: PositiveFloat = 1.0
     """The paper's d: the largest root mean square of an update before it is scaled."""
 
-    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
         """torch.optim.Adafactor, which has no fused form."""
         return optim.Adafactor(
             groups, self.lr, beta2_decay=self.beta2_decay, d=self.clip_update, weight_decay=0.0
         )
 
 
-class Adagrad(Rule):
-    """Steps that shrink with all the gradients so far (Duchi et al. 2011): for word vectors.
+class Adagrad(OptimiserConfig):
+    """Adagrad (Duchi et al. 2011), for word vectors.
 
-    A rare word then learns as much from the few times it is seen as a frequent one.
+    Its steps shrink with the sum of squared gradients, so rare words take larger steps.
     """
 
     sparse = True
     name: Literal["adagrad"] = "adagrad"
     eps: PositiveFloat = 1e-10
 
-    def over(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
-        """Our own, which reads and writes only the rows that have a gradient."""
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+        """`RowAdagrad`, which reads and writes only the rows that have a gradient."""
         return RowAdagrad(groups, self.lr, eps=self.eps)
 
 
-OPTIMISERS: dict[str, type[Rule]] = {
+OPTIMISERS: dict[str, type[OptimiserConfig]] = {
     "sgd": SGD,
     "adam": Adam,
     "adamw": AdamW,
     "adafactor": Adafactor,
     "adagrad": Adagrad,
 }
-"""Every optimiser by the name a recipe calls it."""
+"""The optimisers by their names in recipes."""
 
 Optimiser = Annotated[SGD | Adam | AdamW | Adafactor | Adagrad, Field(discriminator="name")]
-"""Any of them, as a key of a recipe: `optimiser = { name = "adam", lr = 0.001 }`."""
+"""Any optimiser, as a key of a recipe: `optimiser = { name = "adam", lr = 0.001 }`."""
 
 
-def build(rule: Rule, model: nn.Module, stages: Stages | None = None) -> optim.Optimizer:
-    """The optimiser of everything in the model that learns; with stages, each at its own rate.
+def build_optimiser(
+    config: OptimiserConfig, model: nn.Module, stages: Stages | None = None
+) -> optim.Optimizer:
+    """The optimiser of all trainable parameters; with stages, each has its own learning rate.
 
-    >>> optimiser = build(AdamW(lr=0.1, weight_decay=0.5), nn.Linear(3, 2))
+    >>> optimiser = build_optimiser(AdamW(lr=0.1, weight_decay=0.5), nn.Linear(3, 2))
     >>> [(group["param_names"], group["weight_decay"]) for group in optimiser.param_groups]
     [(['weight'], 0.5), (['bias'], 0.0)]
     """
     learns = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     if not learns:
-        raise UserError(f"{type(model).__name__} has no parameter that learns (requires_grad)")
-    _refuse_sparse(rule, model)
+        raise UserError(f"{type(model).__name__} has no trainable parameter (requires_grad)")
+    _check_sparse(config, model)
     tables = {
         id(table)
         for module in model.modules()
-        if isinstance(module, nn.Embedding) and not rule.decay_embeddings
+        if isinstance(module, nn.Embedding) and not config.decay_embeddings
         for table in module.parameters()
     }
     spared = {name for name, each in learns if each.dim() < 2 or id(each) in tables}
-    places = {} if stages is None else stages.place(model)
+    places = {} if stages is None else stages.assign(model)
     groups: list[_Group] = []
     for stage in [None] if stages is None else list(dict.fromkeys(places.values())):
         own = [pair for pair in learns if places.get(id(pair[1])) == stage]
-        rest: _Group = {} if stage is None else {"share": stage.share, "opens": stage.opens}
+        rest: _Group = (
+            {}
+            if stage is None
+            else {"lr_scale": stage.lr_scale, "unfreeze_epoch": stage.unfreeze_epoch}
+        )
         for decay, held in (
-            (rule.weight_decay, [pair for pair in own if pair[0] not in spared]),
+            (config.weight_decay, [pair for pair in own if pair[0] not in spared]),
             (0.0, [pair for pair in own if pair[0] in spared]),
         ):
             groups += [{"params": held, "weight_decay": decay, **rest}] if held else []
     fused = all(each.device.type in _FUSED_ON for _, each in learns)
-    return rule.over(groups, fused=fused)
+    return config.create(groups, fused=fused)
 
 
-def _refuse_sparse(rule: Rule, model: nn.Module) -> None:
-    """Raise if the model's gradients are rows of tables, and this rule cannot follow those."""
+def _check_sparse(config: OptimiserConfig, model: nn.Module) -> None:
+    """Raise a UserError if the model has sparse gradients and the optimiser does not take them."""
     tables = (nn.Embedding, nn.EmbeddingBag)
     if not any(isinstance(each, tables) and each.sparse for each in model.modules()):
         return
-    if not rule.sparse or rule.weight_decay:
+    if not config.sparse or config.weight_decay:
         able = ", ".join(name for name, each in OPTIMISERS.items() if each.sparse)
         raise UserError(
-            f"{type(model).__name__} has tables of which a batch touches a few rows; the "
-            f"optimisers that can do so are {able}, without weight_decay"
+            f"{type(model).__name__} has embeddings with sparse gradients; the optimisers that "
+            f"support them are {able}, without weight_decay"
         )
 
 
 def scale_gradients(parameters: Iterable[nn.Parameter], *, items: int, clip: float | None) -> float:
-    """Divide summed gradients by the items they are over, hold their norm to `clip`; the norm.
+    """Divide summed gradients by the number of items and clip their norm, in one pass.
 
-    Both factors are applied in one pass. The norm is the one before clipping.
+    Returns the norm before clipping.
     """
-    gradients = [_tensor_of(each) for each in parameters if each.grad is not None]
+    gradients = [_gradient_values(each) for each in parameters if each.grad is not None]
     norm = float(get_total_norm(gradients)) / items
-    # The same small number as in torch.nn.utils.clip_grad_norm_, so that recipes carry over.
-    kept = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
-    torch._foreach_mul_(gradients, kept / items)
+    # The same epsilon as in torch.nn.utils.clip_grad_norm_, so that recipes carry over.
+    factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
+    torch._foreach_mul_(gradients, factor / items)
     return norm
 
 
-def _tensor_of(parameter: nn.Parameter) -> Tensor:
-    """The numbers of a gradient, to be changed in place; of a sparse one, those of its rows."""
+def _gradient_values(parameter: nn.Parameter) -> Tensor:
+    """The values of a gradient, for changes in place; of a sparse one, its rows."""
     gradient = parameter.grad
     assert gradient is not None
     if not gradient.is_sparse:
         return gradient
-    parameter.grad = gradient.coalesce()  # a row that was looked up twice is one row
+    parameter.grad = gradient.coalesce()  # sums the gradients of a row that was looked up twice
     return parameter.grad.values()

@@ -15,47 +15,47 @@ class Training(Config):
     """How a model is trained; everything but the model, the task and the data."""
 
     updates: PositiveInt | None = None
-    """How many updates to take; either this or `epochs`."""
+    """The number of updates; give either this or `epochs`."""
     epochs: PositiveInt | None = None
-    """How many times to go through the data."""
+    """The number of passes over the training data."""
     optimiser: Optimiser
     schedule: Schedule = Constant()
     stages: Stages | None = None
-    """Rates of their own for the layers of a model, which may begin to learn one after another."""
+    """A learning rate for each layer, and gradual unfreezing."""
     accumulate: PositiveInt = 1
-    """How many batches make an update."""
+    """The number of batches whose gradients are accumulated in one update."""
     clip: PositiveFloat | None = None
-    """The largest norm of the gradient; None leaves it as it is."""
+    """The largest norm of the gradient; None does not clip."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What matrix products are computed in."""
+    """The dtype of matrix products (autocast)."""
     compile: bool = False
-    """Pass the model through torch.compile: a slow start, then perhaps faster."""
+    """Compile the model with torch.compile: starts slowly and may then be faster."""
     seed: NonNegativeInt = 0
-    """For dropout and all else that is drawn; data and initial weights have their own."""
+    """The seed of dropout and other sampling; data and initial weights have their own seeds."""
 
     weights: Literal["last", "best", "average"] = "last"
-    """Which weights the training gives: the last, those of the best validation, or the mean of
+    """Which weights are the result: the last ones, those of the best validation, or the mean of
     the last `average` checkpoints."""
     average: PositiveInt = 5
-    """How many checkpoints `weights = "average"` takes the mean of."""
+    """The number of checkpoints that `weights = "average"` averages."""
     ema: float | None = Field(None, gt=0, lt=1)
-    """The decay of an exponential moving average of the weights, which then is what is validated
-    and kept; None has none."""
-    watch: str = "loss"
-    """The metric of the validation that says which is best."""
+    """The decay of an exponential moving average of the weights. The average is then validated and
+    saved as the result. None keeps no average."""
+    monitor: str = "loss"
+    """The validation metric that selects the best weights."""
     better: Literal["lower", "higher"] = "lower"
-    """Which values of it are better."""
+    """Whether lower or higher values of `monitor` are better."""
     patience: PositiveInt | None = None
-    """Stop after so many validations in a row without improvement."""
+    """Stop after this many validations in a row without improvement."""
 
     evaluate_every: PositiveInt | None = None
-    """Validate every so many updates; None is after each epoch."""
+    """The number of updates between validations; None validates after each epoch."""
     save_every: PositiveInt | None = None
-    """Save a checkpoint every so many updates; None is after each epoch."""
+    """The number of updates between checkpoints; None saves one after each epoch."""
     log_every: PositiveInt = 50
-    """Write a line of the log every so many updates."""
+    """The number of updates between lines of the log."""
     keep: int = Field(2, ge=2)
-    """How many of the latest checkpoints stay; one alone would leave none behind a torn one."""
+    """How many of the latest checkpoints to keep; at least two, in case the newest is corrupt."""
     tensorboard: bool = False
     """Write events for TensorBoard as well."""
 
@@ -63,13 +63,13 @@ class Training(Config):
     def _agree(self) -> "Training":
         if (self.updates is None) == (self.epochs is None):
             given = "neither is given" if self.updates is None else "both are given"
-            raise UserError(f"say how long to train with either updates or epochs; {given}")
+            raise UserError(f"set the length of the training with updates or epochs; {given}")
         if self.ema is not None and self.weights == "average":
             raise UserError(
-                'ema and weights="average" are two ways to average the same weights; keep one'
+                'ema and weights="average" both average the weights; choose one of them'
             )
         return self
 
-    def total(self, per_epoch: int) -> int:
-        """How many updates the whole training has."""
+    def total_updates(self, per_epoch: int) -> int:
+        """The number of updates of the whole training."""
         return self.updates if self.updates is not None else (self.epochs or 0) * per_epoch

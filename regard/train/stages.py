@@ -1,15 +1,14 @@
-"""Stages: layers that learn at rates of their own, and begin to learn one after another.
+"""Discriminative fine-tuning and gradual unfreezing (Howard and Ruder 2018).
 
-Howard and Ruder (2018) fine-tune the last layer at the full rate and each layer below at that of
-the one above divided by 2.6 (section 3.2), and let one layer more learn with every epoch, from the
-last to the first (section 3.3); the schedule of the rate runs anew in each stage. A model says
-which of its parts are layers by having `stages()`, from the first to the last.
+The last layer has the full learning rate, and each layer below that of the one above divided by 2.6
+(section 3.2). One more layer is unfrozen every epoch, from the last to the first (section 3.3); the
+schedule restarts in each stage. The method `stages()` of a model returns its layers, first to last.
 
 >>> class Two(nn.Sequential):
 ...     def stages(self):
 ...         return [list(layer.parameters()) for layer in self]
->>> placed = Stages(unfreeze=1).place(Two(nn.Linear(2, 2), nn.Linear(2, 2)))
->>> sorted({(round(stage.share, 3), stage.opens) for stage in placed.values()})
+>>> assigned = Stages(unfreeze=1).assign(Two(nn.Linear(2, 2), nn.Linear(2, 2)))
+>>> sorted({(round(stage.lr_scale, 3), stage.unfreeze_epoch) for stage in assigned.values()})
 [(0.385, 1), (1.0, 0)]
 """
 
@@ -25,38 +24,38 @@ from regard.core.errors import UserError
 
 
 @runtime_checkable
-class Staged(Protocol):
-    """A model that knows its layers."""
+class HasStages(Protocol):
+    """A model whose layers can have their own learning rates."""
 
     def stages(self) -> Sequence[Sequence[nn.Parameter]]:
-        """The parameters of each layer, from the first to the last; each is in one of them."""
+        """The parameters of each layer, first to last; each parameter is in exactly one."""
         ...
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How a layer learns."""
+    """How one layer is fine-tuned."""
 
-    share: float
-    """What its rate is multiplied by."""
-    opens: int
-    """The epoch, from 0, in which it begins to learn."""
+    lr_scale: float
+    """The factor of its learning rate."""
+    unfreeze_epoch: int
+    """The epoch, from 0, in which it is unfrozen."""
 
 
 class Stages(Config):
-    """How layers learn, one below the other."""
+    """The learning rates and unfreezing of all layers."""
 
     divide: float = Field(2.6, ge=1)
-    """How many times smaller a layer's rate is than that of the one above."""
+    """The learning rate of a layer divided by that of the layer below."""
     unfreeze: PositiveInt | None = None
-    """After how many epochs one layer more begins to learn; None has all learn from the first."""
+    """The epochs after which one more layer is unfrozen; None trains all from the start."""
 
-    def place(self, model: nn.Module) -> dict[int, Stage]:
-        """The stage of each parameter, by its id."""
-        if not isinstance(model, Staged):
+    def assign(self, model: nn.Module) -> dict[int, Stage]:
+        """The stage of each parameter, by the id of the parameter."""
+        if not isinstance(model, HasStages):
             raise UserError(
-                f"train.stages needs a model that knows its layers; {type(model).__name__} has no "
-                "stages()"
+                f"train.stages needs a model with the method stages(); {type(model).__name__} has "
+                "none"
             )
         layers = model.stages()
         found: dict[int, Stage] = {}

@@ -1,8 +1,8 @@
-"""State: everything that must be as it was for training to go on as if it had never stopped.
+"""The complete state of a training, saved in a checkpoint and restored on resume.
 
-Weights, the optimiser's moments, the random states, the place in the data, what the last batch
-handed on, the moving average, and the validations so far. Each process has its own random state and
-its own carry; all else is the same in all of them.
+It has the weights, the optimiser's moments, the random states, the position in the data, the carry
+of the last batch, the moving average and the validations so far. Each process has its own random
+state and its own carry; everything else is the same in all processes.
 """
 
 from collections.abc import Mapping
@@ -16,105 +16,105 @@ from regard.core.errors import UserError
 from regard.core.protocols import Carry
 from regard.train.average import Ema
 from regard.train.checkpoint import Checkpoint
+from regard.train.evaluate import Sums
 from regard.train.parallel.world import World
-from regard.train.sums import Sums
 from regard.train.weights import (
     Fingerprint,
     buffers,
+    check_fingerprint,
     fingerprint,
     load_weights,
-    refuse_another,
-    weights,
+    named_weights,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far a training has come."""
+class TrainingProgress:
+    """The position of a training."""
 
     update: int = 0
-    """How many updates have been taken."""
+    """The number of updates so far."""
     epoch: int = 0
     """The epoch of the next batch, from 0."""
     index: int = 0
-    """The place of the next batch in its epoch."""
+    """The index of the next batch in its epoch."""
     seconds: float = 0.0
-    """How long the updates took, all sittings together."""
+    """The time of all updates, including those before a resume."""
     evaluations: tuple[tuple[int, float], ...] = ()
-    """After which update each validation was, and what it gave; lower is better."""
+    """The update and the monitored value of each validation; lower is better."""
     sums: Sums = field(default_factory=Sums)
-    """Of the updates since the last line of the log."""
+    """The sums of the updates since the last line of the log."""
     took: float = 0.0
-    """How many seconds those took."""
+    """The seconds of those updates."""
     waited: float = 0.0
-    """How many of these seconds there was no batch to work on."""
+    """The part of these seconds that was spent waiting for a batch."""
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """The first of the best validations; one that is not a number is never best."""
+        """The best validation, the first of equals; NaN is never best."""
         return min(self.evaluations, key=lambda each: (each[1] != each[1], each[1]), default=None)
 
     @property
     def stale(self) -> int:
-        """How many validations there were since the best one."""
+        """The number of validations since the best one."""
         return sum(each[0] > self.best[0] for each in self.evaluations) if self.best else 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
-    """What a checkpoint says besides tensors."""
+class CheckpointFacts:
+    """The part of a checkpoint that is not tensors."""
 
-    progress: Progress
+    progress: TrainingProgress
     model: Fingerprint
     optimiser: str
     scalars: Mapping[str, float | int | bool | None]
-    """What the optimiser remembers that is no tensor."""
+    """The entries of the optimiser's state that are not tensors."""
     batches: int
     processes: int
     ema: bool
     carries: bool
     data: str | None = None
-    """The digest of the training data; older checkpoints have none, nor have data that say none."""
+    """The digest of the training data; None in older checkpoints and for data without a digest."""
 
 
 @dataclass(kw_only=True)
-class State:
-    """The live objects of a training that a checkpoint takes a copy of."""
+class TrainingState:
+    """The live objects of a training, which a checkpoint copies."""
 
     model: nn.Module
     optimiser: optim.Optimizer
     ema: Ema | None
     batches: int
-    """How many batches an epoch has in this process."""
+    """The number of batches in an epoch of this process."""
     data: str | None = None
-    """The digest of the training data, if they say one."""
+    """The digest of the training data, if it has one."""
     world: World
     device: torch.device
-    progress: Progress = field(default_factory=Progress)
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
     carry: Carry | None = None
 
     def average_buffers(self, items: int) -> None:
-        """Give all processes the mean of their buffers; each counts by its items in a batch."""
+        """Replace the buffers of all processes by their mean, weighted by items in the batch."""
         if self.world.size > 1:
-            self.world.average(buffers(self.model), float(items))
+            self.world.all_reduce_mean(buffers(self.model), float(items))
 
     def capture(self) -> Checkpoint:
-        """A checkpoint of all this; every process must ask for it at once."""
+        """A checkpoint of this state; a collective call, to be made in every process."""
         own = {f"random.{name}": each for name, each in random_states(self.device).items()}
         own |= {f"carry.{name}": each for name, each in (self.carry or {}).items()}
         moments, scalars = _moments_of(self.optimiser)
         parts: dict[str, Mapping[str, Tensor]]
-        parts = {"model": weights(self.model), "optimiser": moments}
-        parts |= {f"rank-{rank}": each for rank, each in enumerate(self.world.collect(own))}
+        parts = {"model": named_weights(self.model), "optimiser": moments}
+        parts |= {f"rank-{rank}": each for rank, each in enumerate(self.world.all_gather(own))}
         parts |= {"ema": self.ema.tensors} if self.ema else {}
         return Checkpoint(
             update=self.progress.update, parts=parts, facts=asdict(self._facts(scalars))
         )
 
     def restore(self, checkpoint: Checkpoint, *, source: str) -> None:
-        """Make everything as it was; `source` is what errors call the checkpoint."""
-        facts = TypeAdapter(Facts).validate_python(checkpoint.facts)
-        self._refuse_another(facts, source)
+        """Restore a checkpoint; `source` is its name in errors."""
+        facts = TypeAdapter(CheckpointFacts).validate_python(checkpoint.facts)
+        self._check_same_training(facts, source)
         load_weights(self.model, checkpoint.parts["model"], source=source)
         _load_moments(self.optimiser, {**checkpoint.parts["optimiser"], **facts.scalars})
         if self.ema:
@@ -126,10 +126,10 @@ class State:
         self.progress = facts.progress
         set_random_states(_under("random.", own), self.device)
 
-    def _facts(self, scalars: Mapping[str, float | int | bool | None]) -> Facts:
-        return Facts(
+    def _facts(self, scalars: Mapping[str, float | int | bool | None]) -> CheckpointFacts:
+        return CheckpointFacts(
             progress=self.progress,
-            model=fingerprint(weights(self.model)),
+            model=fingerprint(named_weights(self.model)),
             optimiser=type(self.optimiser).__name__,
             scalars=scalars,
             batches=self.batches,
@@ -139,9 +139,9 @@ class State:
             data=self.data,
         )
 
-    def _refuse_another(self, was: Facts, source: str) -> None:
+    def _check_same_training(self, was: CheckpointFacts, source: str) -> None:
         now = self._facts({})
-        refuse_another(was.model, now.model, source=source)
+        check_fingerprint(was.model, now.model, source=source)
         pairs: dict[str, tuple[object, object]] = {
             "the optimiser": (was.optimiser, now.optimiser),
             "the number of batches in an epoch": (was.batches, now.batches),
@@ -153,13 +153,13 @@ class State:
         for what, (before, after) in pairs.items():
             if before != after:
                 raise UserError(
-                    f"cannot go on from {source}: {what} was {before} when it was saved and is "
-                    f"{after} now; set it back, or train anew under another name"
+                    f"cannot resume from {source}: {what} was {before} when it was saved and is "
+                    f"{after} now; set it back, or start a new training under another name"
                 )
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose name starts so, by the rest of their name.
+    """The tensors whose name starts with the prefix, without the prefix.
 
     >>> _under("a.", {"a.b": torch.tensor(1), "c": torch.tensor(2)})
     {'b': tensor(1)}
@@ -170,7 +170,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _moments_of(
     optimiser: optim.Optimizer,
 ) -> tuple[dict[str, Tensor], dict[str, float | int | bool | None]]:
-    """What an optimiser remembers, by `parameter/moment`: the tensors, and the rest."""
+    """The optimiser's state by `parameter/moment`: the tensors, and everything else."""
     state = optimiser.state_dict()
     names = [name for group in state["param_groups"] for name in group["param_names"]]
     flat = {
@@ -183,7 +183,7 @@ def _moments_of(
 
 
 def _load_moments(optimiser: optim.Optimizer, moments: Mapping[str, object]) -> None:
-    """Have an optimiser remember what one over the same parameters did."""
+    """Load a state from `_moments_of` into an optimiser of the same parameters."""
     groups = optimiser.state_dict()["param_groups"]
     names = [name for group in groups for name in group["param_names"]]
     numbers = {name: number for number, name in enumerate(names)}
@@ -195,7 +195,7 @@ def _load_moments(optimiser: optim.Optimizer, moments: Mapping[str, object]) -> 
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
-    """The states of the generators that a training on this device draws from."""
+    """The states of the random generators of the CPU and of this device."""
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -205,7 +205,7 @@ def random_states(device: torch.device) -> dict[str, Tensor]:
 
 
 def set_random_states(states: Mapping[str, Tensor], device: torch.device) -> None:
-    """Have the generators draw on from these states."""
+    """Set the states of the random generators."""
     torch.set_rng_state(states["cpu"])
     if device.type == "cuda" and "cuda" in states:
         torch.cuda.set_rng_state(states["cuda"], device)

@@ -1,4 +1,4 @@
-"""Weights: the tensors of a model by name, and how they get back into one."""
+"""The tensors of a model by name, and loading them into a model."""
 
 from collections.abc import Mapping
 
@@ -8,53 +8,53 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 
 _SHOWN = 3
-"""How many differing tensors an error names."""
+"""The largest number of tensors that an error lists."""
 
 Fingerprint = Mapping[str, tuple[str, tuple[int, ...]]]
-"""The kind and shape of each tensor by name: what makes two models interchangeable."""
+"""The dtype and shape of each tensor by name; equal for models that can share weights."""
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
-    """The tensors of a model by name; one that has several names (tied) under the first.
+def named_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a model by name; a tied tensor has only its first name.
 
     >>> tied = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
     >>> tied[1].weight = tied[0].weight
-    >>> list(weights(tied))
+    >>> list(named_weights(tied))
     ['0.weight']
     """
-    found: dict[str, Tensor] = {}
-    seen: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
+    tensors: dict[str, Tensor] = {}
+    storages: set[tuple[int, torch.Size, tuple[int, ...]]] = set()
     for name, tensor in model.state_dict().items():
-        place = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        if tensor.numel() == 0 or place not in seen:
-            seen.add(place)
-            found[name] = tensor
-    return found
+        storage = (tensor.data_ptr(), tensor.shape, tensor.stride())
+        if tensor.numel() == 0 or storage not in storages:
+            storages.add(storage)
+            tensors[name] = tensor
+    return tensors
 
 
 def buffers(model: nn.Module) -> list[Tensor]:
-    """The tensors that are saved with a model and are no parameters: running means, say.
+    """The saved tensors of a model that are not parameters, such as running means.
 
     >>> len(buffers(nn.BatchNorm1d(2)))
     3
     """
-    learnt = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    return [each for name, each in weights(model).items() if name not in learnt]
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return [each for name, each in named_weights(model).items() if name not in parameters]
 
 
 @torch.no_grad()
 def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: str) -> None:
-    """Copy tensors into a model of the same fingerprint, whose own stay in place and stay tied."""
-    own = weights(model)
-    refuse_another(fingerprint(tensors), fingerprint(own), source=source)
+    """Copy tensors into a model with the same fingerprint, in place; tied weights stay tied."""
+    own = named_weights(model)
+    check_fingerprint(fingerprint(tensors), fingerprint(own), source=source)
     for name, tensor in own.items():
         tensor.copy_(tensors[name])
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> Fingerprint:
-    """The kind and shape of each tensor.
+    """The dtype and shape of each tensor.
 
-    >>> fingerprint(weights(nn.Linear(3, 2, bias=False)))
+    >>> fingerprint(named_weights(nn.Linear(3, 2, bias=False)))
     {'weight': ('float32', (2, 3))}
     """
     return {
@@ -63,15 +63,17 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> Fingerprint:
     }
 
 
-def refuse_another(theirs: Fingerprint, ours: Fingerprint, *, source: str) -> None:
-    """Raise if the source is of a model with other tensors, and name the first of them."""
+def check_fingerprint(theirs: Fingerprint, ours: Fingerprint, *, source: str) -> None:
+    """Raise a UserError that lists the first differences, if there are any."""
     differ = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     if not differ:
         return
-    said = [f"{n} is {_kind(theirs.get(n))} there and {_kind(ours.get(n))} here" for n in differ]
-    more = f"; and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
-    raise UserError(f"{source} is of another model: {'; '.join(said[:_SHOWN])}{more}")
+    lines = [
+        f"{n} is {_format(theirs.get(n))} there and {_format(ours.get(n))} here" for n in differ
+    ]
+    more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+    raise UserError(f"{source} is of another model: {'; '.join(lines[:_SHOWN])}{more}")
 
 
-def _kind(kind: tuple[str, tuple[int, ...]] | None) -> str:
+def _format(kind: tuple[str, tuple[int, ...]] | None) -> str:
     return "missing" if kind is None else f"{kind[0]} {list(kind[1])}"

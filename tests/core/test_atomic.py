@@ -11,7 +11,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
 
     def stopped() -> None:
-        with atomic.replacing(tmp_path / "a") as file:
+        with atomic.replace_atomically(tmp_path / "a") as file:
             file.write(b"new")
             raise KeyboardInterrupt
 
@@ -24,7 +24,7 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path) -> None:
 def test_who_reads_a_file_while_it_is_replaced_reads_the_old_one(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("old")
     with (tmp_path / "a").open() as reader:
-        with atomic.replacing(tmp_path / "a") as file:
+        with atomic.replace_atomically(tmp_path / "a") as file:
             file.write(b"new")
             assert (tmp_path / "a").read_text() == "old"
         assert reader.read() == "old"

@@ -30,7 +30,7 @@ def test_a_number_the_machine_does_not_have_is_refused() -> None:
 
 def test_an_unknown_precision_names_the_known_ones() -> None:
     with pytest.raises(UserError, match="unknown precision 'bfloat': did you mean 'bfloat16'"):
-        device.works("bfloat", CPU)
+        device.precision_works("bfloat", CPU)
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_a_precision_that_kills_the_process_is_found_out_and_said(
 ) -> None:
     deadly = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr(device, "_PROBE", deadly)
-    assert device.why_not("bfloat16", CPU) == "a trial was killed by SIGILL"
-    assert not device.works("bfloat16", CPU)
+    assert device.precision_problem("bfloat16", CPU) == "a trial was killed by SIGILL"
+    assert not device.precision_works("bfloat16", CPU)
     device._probed.cache_clear()
 
 
@@ -57,13 +57,13 @@ def test_the_probe_agrees_with_what_happens_in_a_process_that_just_does_it() -> 
         "    m(torch.randn(512, 64)).float().sum().backward()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True)
-    assert device.works("bfloat16", CPU) == (done.returncode == 0)
+    assert device.precision_works("bfloat16", CPU) == (done.returncode == 0)
 
 
 def test_products_are_computed_in_the_precision_asked_for() -> None:
-    with device.computing_in("float32", CPU):
+    with device.use_precision("float32", CPU):
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
-    with device.computing_in("bfloat16", CPU):
+    with device.use_precision("bfloat16", CPU):
         assert torch.get_autocast_dtype("cpu") == torch.bfloat16
         assert torch.is_autocast_enabled("cpu")
     assert not torch.is_autocast_enabled("cpu")
@@ -72,7 +72,7 @@ def test_products_are_computed_in_the_precision_asked_for() -> None:
 def test_a_kernel_that_a_precision_lacks_is_said_with_the_precision() -> None:
     with (
         pytest.raises(UserError, match="in precision 'bfloat16' the model failed on cpu: no LSTM"),
-        device.computing_in("bfloat16", CPU),
+        device.use_precision("bfloat16", CPU),
     ):
         raise RuntimeError("no LSTM\nand more")
 

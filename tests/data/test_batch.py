@@ -158,8 +158,8 @@ def test_one_changed_float_changes_the_digest() -> None:
 def test_only_continuous_batches_go_on_from_one_another(kind: str) -> None:
     for batches in (KINDS[kind](0), KINDS[kind](0).shard(1, 2)):
         assert batches.follows == (kind == "continuous")
-        assert batches.starts(0)
-        assert batches.starts(1) != batches.follows
+        assert batches.resets_carry(0)
+        assert batches.resets_carry(1) != batches.follows
 
 
 @pytest.mark.parametrize("kind", KINDS)

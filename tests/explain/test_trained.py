@@ -18,7 +18,7 @@ from regard.explain.statistics import Interval
 from regard.models.text.attention_pool import AttentionPooling
 from regard.runs.recipe import parsed
 from regard.runs.run import Run, create
-from regard.train.loop import Result
+from regard.train.loop import TrainingResult
 from tests.tasks.test_classify import RECIPE
 from tests.tasks.test_classify import place as place
 
@@ -69,7 +69,7 @@ def test_what_was_trained_is_kept_shown_and_held_to_its_base(
 
 
 def test_an_audit_that_is_interrupted_ends_there(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    stopped = Result(outcome="interrupted", update=1, seconds=0.1, best=None)
+    stopped = TrainingResult(outcome="interrupted", update=1, seconds=0.1, best=None)
     monkeypatch.setattr("regard.explain.retrain.train", lambda *given, **named: stopped)
     said: list[str] = []
     with pytest.raises(KeyboardInterrupt):

@@ -16,8 +16,8 @@ import torch
 from regard.runs.recipe import Recipe, parsed
 from regard.runs.run import create, open_run
 from regard.train.loop import Loop
-from regard.train.parallel.world import joined
-from regard.train.weights import weights
+from regard.train.parallel.world import process_group
+from regard.train.weights import named_weights
 
 UPDATES, RESUMED = 4, 2
 
@@ -159,13 +159,13 @@ def resume_all(data: Path, runs: Path, *, first: bool) -> None:
     """Copy every run as it was at its second checkpoint, and go on from there."""
     for name in CASES:
         again = runs / f"{name}-resumed"
-        with joined(torch.device("cpu")) as world:
+        with process_group(torch.device("cpu")) as world:
             if first:
                 shutil.copytree(runs / name, again)
                 (again / "model.safetensors").unlink()
                 for update in range(RESUMED + 1, UPDATES + 1):
                     shutil.rmtree(again / "state" / f"{update:08d}")
-            world.wait()
+            world.barrier()
         open_run(again, data, "cpu").train()
 
 
@@ -173,7 +173,7 @@ class Compared(Loop):
     """A loop that compares the weights of all processes before it saves them."""
 
     def save(self) -> None:
-        every = self.world.collect(weights(self.model))
+        every = self.world.all_gather(named_weights(self.model))
         for name, tensor in every[0].items():
             for rank, other in enumerate(every):
                 assert torch.equal(tensor, other[name]), f"{name} differs in process {rank}"
@@ -185,9 +185,9 @@ def main(data: Path, runs: Path) -> None:
 
     torch.set_num_threads(1)
     regard.train.loop.Loop = Compared
-    with joined(torch.device("cpu")) as world:
+    with process_group(torch.device("cpu")) as world:
         train_all(data, runs)
-        resume_all(data, runs, first=world.leads)
+        resume_all(data, runs, first=world.is_main)
 
 
 if __name__ == "__main__":

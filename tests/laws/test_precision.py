@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from regard.attention import SCORES, WEIGHS, Attend, Past, Sample, padding, score_named, weigh_named
-from regard.core.device import works
+from regard.core.device import precision_works
 from regard.layers.crf import CRF
-from regard.layers.masked_words import HiddenWords
+from regard.outputs.masked_lm import MaskedWords
 from regard.outputs import next_token as output
-from regard.outputs.next_token import IGNORED, Prediction, Vocabulary
-from regard.outputs.pointer import Extended, PointerMixture
-from regard.outputs.tags import Apart
-from regard.outputs.word_pairs import Contrast
+from regard.core.padding import IGNORE
+from regard.outputs.next_token import NextTokens, SoftmaxOutput
+from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
+from regard.outputs.tags import IndependentTags
+from regard.outputs.word_pairs import NegativeSampling
 
 B, H, Q, E = 2, 2, 5, 16
 KEYS = (32, 1024)
@@ -35,7 +36,7 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def autocast() -> AbstractContextManager[None]:
-    if works("bfloat16", torch.device("cpu")):
+    if precision_works("bfloat16", torch.device("cpu")):
         return torch.autocast("cpu", dtype=torch.bfloat16)
     return nullcontext()
 
@@ -153,27 +154,27 @@ D, T = 24, 40
 WORDS = (32, 1024)
 
 
-def outputs(words: int) -> dict[str, Callable[[], Prediction]]:
+def outputs(words: int) -> dict[str, Callable[[], NextTokens]]:
     """Every kind of prediction, of states as they come under autocast."""
     states, weight = rounded(B, T, D), rounded(words, D) / 4
     bias, held = rounded(words), torch.randint(words + 2, (B, 7))
     shares = rounded(B, T, 8).softmax(2)
-    low = torch.bfloat16 if works("bfloat16", torch.device("cpu")) else torch.float32
+    low = torch.bfloat16 if precision_works("bfloat16", torch.device("cpu")) else torch.float32
 
     def given(x: Tensor) -> Tensor:
         return x.to(low) if torch.is_autocast_enabled("cpu") else x
 
-    def vocabulary() -> Vocabulary:
-        return Vocabulary(given(states), weight, bias)
+    def vocabulary() -> SoftmaxOutput:
+        return SoftmaxOutput(given(states), weight, bias)
 
     def mixture() -> PointerMixture:
         share, pointed = given(shares[..., 0]), given(shares[..., 1:])
-        return PointerMixture(Extended(vocabulary(), 2), share, pointed, held)
+        return PointerMixture(ExtendedSoftmax(vocabulary(), 2), share, pointed, held)
 
     return {
         "vocabulary": vocabulary,
-        "extended": lambda: Extended(vocabulary(), 2),
-        "hidden words": lambda: HiddenWords(given(states), torch.tanh, weight, bias),
+        "extended": lambda: ExtendedSoftmax(vocabulary(), 2),
+        "hidden words": lambda: MaskedWords(given(states), torch.tanh, weight, bias),
         "mixture": mixture,
     }
 
@@ -186,11 +187,11 @@ def test_every_output(name: str, words: int, piece: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(output, "PIECE", piece)
     made = outputs(words)[name]
     targets = torch.randint(words, (B, T))
-    targets[1, 30:] = IGNORED
+    targets[1, 30:] = IGNORE
     for smoothing in (0.0, 0.1):
-        want = made().surprise(targets, smoothing=smoothing)
+        want = made().nll(targets, smoothing=smoothing)
         with autocast():
-            got = made().surprise(targets, smoothing=smoothing)
+            got = made().nll(targets, smoothing=smoothing)
         assert got.dtype == torch.float32
         close(got, want, 1e-3)
     want = made().log_probability(targets)
@@ -205,11 +206,11 @@ def test_noise_contrast_counts_every_pair(words: int) -> None:
     scores = rounded(B, T, words)
     true = (torch.rand(B, T, words) < 0.3).float()
     want, got = (
-        Contrast(scores.to(dtype), true.to(dtype), (1 - true).to(dtype))
+        NegativeSampling(scores.to(dtype), true.to(dtype), (1 - true).to(dtype))
         for dtype in (torch.float32, torch.bfloat16)
     )
     assert got.items == want.items == int(true.sum())
-    assert got.surprise().item() == pytest.approx(want.surprise().item(), rel=1e-5)
+    assert got.nll().item() == pytest.approx(want.nll().item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("words", [32, 1024])
@@ -220,12 +221,12 @@ def test_a_conditional_random_field(words: int) -> None:
     tags = torch.randint(5, (2, words))
     low = scores.detach().bfloat16().requires_grad_()
     want = field(scores, lengths)
-    want.surprise(tags).backward()
+    want.nll(tags).backward()
     slopes = [each.grad for each in field.parameters()]
     field.zero_grad(set_to_none=True)
     with autocast():
         got = field(low, lengths)
-        got.surprise(tags).backward()
+        got.nll(tags).backward()
         assert torch.equal(got.best(), want.best())
         likely = got.probabilities()
     torch.testing.assert_close(got.log_partition(), want.log_partition(), rtol=1e-5, atol=0)
@@ -241,11 +242,11 @@ def test_a_conditional_random_field(words: int) -> None:
 def test_tags_of_words_apart() -> None:
     scores, lengths = rounded(2, 40, 1024), torch.tensor([40, 33])
     tags = torch.randint(1024, (2, 40))
-    want = Apart(scores, lengths)
+    want = IndependentTags(scores, lengths)
     with autocast():
-        got = Apart(scores.bfloat16(), lengths)
-        loss = got.surprise(tags)
-    close(loss, want.surprise(tags), 1e-3)
+        got = IndependentTags(scores.bfloat16(), lengths)
+        loss = got.nll(tags)
+    close(loss, want.nll(tags), 1e-3)
     close(got.probabilities(), want.probabilities())
 
 

@@ -9,7 +9,7 @@ from regard.layers.weight_drop import LockedDropout, WeightDropLSTM, dropped_wor
 from regard.models.language.awd_lstm import AWDLSTM
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.text.ulmfit import ULMFiT, pooled
-from regard.train.optimise import Adam, build
+from regard.train.optimise import Adam, build_optimiser
 from regard.train.stages import Stages
 
 V = 11
@@ -122,7 +122,7 @@ def test_its_stages_are_words_cells_and_the_top_and_the_output_layer_does_not_le
     model = classifier()
     stages = Stages(unfreeze=1).place(model)
     opens = {
-        name: stages[id(each)].opens
+        name: stages[id(each)].unfreeze_epoch
         for name, each in model.named_parameters()
         if each.requires_grad
     }
@@ -131,7 +131,7 @@ def test_its_stages_are_words_cells_and_the_top_and_the_output_layer_does_not_le
     assert opens["reader.cells.0.again"] == 2
     assert opens["reader.embed.weight"] == 3
     assert "reader.bias" not in opens
-    assert len(build(Adam(lr=0.1), model, Stages()).param_groups) >= 4
+    assert len(build_optimiser(Adam(lr=0.1), model, Stages()).param_groups) >= 4
 
 
 def test_what_is_pooled_is_normalised_over_texts_and_one_text_alone_learns_too() -> None:

@@ -17,8 +17,8 @@ from safetensors.torch import save_file
 
 from regard.runs.recipe import read, shipped
 from regard.runs.run import Run
-from regard.train.display import Silent
-from regard.train.evaluate import First
+from regard.train.display import SilentDisplay
+from regard.train.evaluate import FirstBatch
 from regard.train.loop import train
 from tests.recipes.test_recipes import made, write_texts
 
@@ -32,7 +32,7 @@ def ten_losses(run: Run) -> list[float]:
     """The losses that the loop writes into the log of a run."""
     changes = {"updates": UPDATES, "epochs": None, "log_every": 1, "weights": "last"}
     settings = run.recipe.train.model_copy(update=changes)
-    first = First(run.task.evaluation("validation"))
+    first = FirstBatch(run.task.evaluation("validation"))
     train(
         run.model,
         run.task,
@@ -40,7 +40,7 @@ def ten_losses(run: Run) -> list[float]:
         settings,
         run.folder,
         validate=lambda: run.measured(first),
-        display=Silent(),
+        display=SilentDisplay(),
     )
     lines = (run.folder / "log.jsonl").read_text().splitlines()
     return [held["loss"] for held in map(json.loads, lines) if "lr" in held]

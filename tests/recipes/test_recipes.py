@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from regard.core.errors import UserError
 from regard.runs.recipe import Recipe, parsed, read, shipped
 from regard.runs.run import Run, create, load, open_run
-from regard.train.evaluate import First, evaluate
-from regard.train.optimise import build
+from regard.train.evaluate import FirstBatch, evaluate
+from regard.train.optimise import build_optimiser
 
 TAGS = ("I-LOC", "O", "I-PER", "O", "O")
 WORDS = ("quick", "brown", "fox", "jumps", "over", "lazy", "dog", "runs", "far", "away")
@@ -184,7 +184,7 @@ def test_every_shipped_recipe_builds_and_takes_two_steps(
     learns = [each for each in run.model.parameters() if each.requires_grad]
     before = [each.clone() for each in learns]
     batches, carry = run.task.batches(), None
-    optimiser = build(run.recipe.train.optimiser, run.model)
+    optimiser = build_optimiser(run.recipe.train.optimiser, run.model)
     for index in range(2):
         loss = run.task.loss(run.model, batches.batch(0, index), carry)
         (loss.total / loss.items).backward()
@@ -193,9 +193,11 @@ def test_every_shipped_recipe_builds_and_takes_two_steps(
         carry = loss.carry
     moved = [not torch.equal(a, b) for a, b in zip(before, learns, strict=True)]
     assert all(moved), "a parameter that no loss reaches"
-    if run.recipe.train.watch != "loss":
-        found = evaluate(run.model, run.task, First(run.task.evaluation("validation"))).metrics()
-        assert run.recipe.train.watch in run.task.metrics(found)
+    if run.recipe.train.monitor != "loss":
+        found = evaluate(
+            run.model, run.task, FirstBatch(run.task.evaluation("validation"))
+        ).metrics()
+        assert run.recipe.train.monitor in run.task.metrics(found)
 
 
 def test_a_source_that_is_not_trained_yet_is_said_with_its_recipe(
@@ -235,7 +237,7 @@ def test_a_run_trains_is_loaded_and_measures_the_same(texts: Path, tmp_path: Pat
 def test_a_figure_to_watch_that_there_is_not_is_named_before_training(
     texts: Path, tmp_path: Path
 ) -> None:
-    recipe = parsed(SMALL, "small.toml", ["train.watch=perplexty"])
+    recipe = parsed(SMALL, "small.toml", ["train.monitor=perplexty"])
     with pytest.raises(UserError, match="unknown metric 'perplexty': did you mean 'perplexity'"):
         create(recipe, tmp_path / "run", texts, "cpu")
     assert not (tmp_path / "run").exists()

@@ -191,7 +191,7 @@ def test_figures_over_batches_are_those_of_the_confusion(place: Path) -> None:
     [
         ("data.test=none.txt", "no such file"),
         ("data.vectors=none.txt", "no such file"),
-        ("train.watch=foo", "unknown metric 'foo'"),
+        ("train.monitor=foo", "unknown metric 'foo'"),
     ],
 )
 def test_what_would_fail_later_fails_before_there_is_a_run(
@@ -200,7 +200,7 @@ def test_what_would_fail_later_fails_before_there_is_a_run(
     with pytest.raises(UserError, match=said):
         trained(place, change)
     assert not (place / "run").exists()
-    trained(place, "train.watch=macro_f1", "train.better=higher", "train.epochs=1")
+    trained(place, "train.monitor=macro_f1", "train.better=higher", "train.epochs=1")
 
 
 def test_the_words_of_a_source_in_lower_case_are_looked_up_so(place: Path) -> None:

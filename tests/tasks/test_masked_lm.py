@@ -17,7 +17,7 @@ from regard.models.text.gpt_classifier import GPTClassifier
 from regard.runs.recipe import Recipe, parsed
 from regard.runs.run import create, load, open_run
 from regard.tasks.masked_lm import MaskedLM
-from regard.train.prefetch import Ahead
+from regard.train.prefetch import PrefetchedBatches
 from tests.unchecked import unchecked
 
 ANIMALS = {
@@ -128,7 +128,7 @@ def test_a_training_that_was_stopped_sees_the_same_batches(trained: Path, place:
 
 def test_batches_made_ahead_are_the_same(trained: Path, place: Path) -> None:
     task = load(trained, "cpu").task
-    plain, ahead = task.batches(), Ahead(task.batches())
+    plain, ahead = task.batches(), PrefetchedBatches(task.batches())
     last = len(plain) - 1
     for where in [(0, 0), (0, 1), (0, 2), (2, 5), (0, 1), (0, last), (1, 0)]:
         made = ahead.batch(*where)
@@ -145,7 +145,7 @@ def test_an_error_in_the_thread_reaches_the_caller() -> None:
                 raise UserError("torn")
             return {}
 
-    batches = Ahead(Torn())
+    batches = PrefetchedBatches(Torn())
     assert batches.batch(0, 0) == {}
     with pytest.raises(UserError, match="torn"):
         batches.batch(0, 1)
@@ -333,7 +333,7 @@ def test_gpts_layers_computed_again_give_the_same_gradients() -> None:
         model = GPTModel(config, 20).train()
         torch.manual_seed(2)  # the same dropout
         said, _ = model(torch.arange(12).view(2, 6))
-        said.surprise(torch.full((2, 6), 5)).backward()
+        said.nll(torch.full((2, 6), 5)).backward()
         grads.append({name: each.grad for name, each in model.named_parameters()})
     for name, each in grads[0].items():
         torch.testing.assert_close(each, grads[1][name], msg=name)

@@ -31,7 +31,7 @@ dropout = 0.0
 [train]
 epochs = 8
 optimiser = { name = "adam", lr = 2e-2 }
-watch = "f1"
+monitor = "f1"
 better = "higher"
 weights = "best"
 """

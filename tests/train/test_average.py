@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from regard.core.errors import UserError
-from regard.train.average import Ema, average_files, mean
+from regard.train.average import Ema, average_files, mean_weights
 
 
 def test_the_mean_of_files_is_exact_where_float32_sums_are_not(tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_the_mean_of_files_is_exact_where_float32_sums_are_not(tmp_path: Path) -
 
 def test_models_that_differ_cannot_be_averaged() -> None:
     with pytest.raises(UserError, match="model 1 of 2 differs from the last in its tensors: a"):
-        mean([{"a": torch.ones(2)}, {"a": torch.ones(3)}])
+        mean_weights([{"a": torch.ones(2)}, {"a": torch.ones(3)}])
     with pytest.raises(UserError, match="there are no models"):
-        mean([])
+        mean_weights([])
 
 
 def test_a_file_that_is_no_safetensors_is_named(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_moving_average_follows_its_recurrence() -> None:
     for update in range(1, 200):
         with torch.no_grad():
             model.weight += torch.randn(2, 2)
-        ema.follow(update)
+        ema.update(update)
         decay = min(0.9, (1 + update) / (10 + update))
         expected = decay * expected + (1 - decay) * model.weight.detach()
     torch.testing.assert_close(ema.tensors["weight"], expected)
@@ -56,7 +56,7 @@ def test_weights_come_back_bit_for_bit_from_under_the_average() -> None:
     kept = ema.tensors["weight"].clone()
 
     def fail() -> None:
-        with ema.in_place():
+        with ema.applied():
             assert torch.equal(model.weight, kept)
             raise RuntimeError("inside")
 
@@ -75,6 +75,6 @@ def test_after_every_update_the_average_has_the_decay_of_that_update() -> None:
         model.weight.fill_(1.0)
     left, decays = 1.0, [2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5, 0.5]
     for update, decay in enumerate(decays, start=1):
-        ema.follow(update)
+        ema.update(update)
         left *= decay  # of the first weights, which are zero
         assert ema.tensors["weight"].item() == pytest.approx(1 - left, rel=1e-6)

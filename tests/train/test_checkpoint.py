@@ -1,4 +1,4 @@
-"""A checkpoint is whole or known to be torn, whatever happens to it, also while it is written."""
+"""A checkpoint is valid or detected as corrupt, whatever happens while it is written."""
 
 import errno
 import json
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from regard.core.errors import UserError
 from regard.train import checkpoint as module
-from regard.train.checkpoint import Checkpoint, Checkpoints, TornError, manifest
-from regard.train.durable import CODES, tensor_pieces
+from regard.train.checkpoint import Checkpoint, Checkpoints, CorruptCheckpointError, manifest
+from regard.train.durable import SAFETENSORS_DTYPES, tensor_pieces
 from tests.train.tiny import Stream, assert_same, newest, recurrent, run
 
 
@@ -57,7 +57,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def files(checkpoints: Checkpoints) -> list[Path]:
-    return sorted(checkpoints.place(200).iterdir())
+    return sorted(checkpoints.path(200).iterdir())
 
 
 def test_a_checkpoint_comes_back_bit_for_bit(two: Checkpoints) -> None:
@@ -75,8 +75,8 @@ def assert_the_one_before_is_used(two: Checkpoints, damaged: Path) -> None:
     found = two.newest()
     assert found is not None
     assert same(found.checkpoint, example(100))
-    assert list(found.torn) == [200]
-    assert str(damaged) in found.torn[200]
+    assert list(found.corrupt) == [200]
+    assert str(damaged) in found.corrupt[200]
 
 
 def test_every_flipped_bit_of_every_file_is_detected_and_the_one_before_used(
@@ -92,16 +92,16 @@ def test_every_flipped_bit_of_every_file_is_detected_and_the_one_before_used(
         path.write_bytes(whole)
     found = two.newest()
     assert found is not None
-    assert not found.torn
+    assert not found.corrupt
 
 
 def test_every_byte_of_a_manifest_matters(two: Checkpoints) -> None:
-    path = two.place(200) / "manifest.json"
+    path = two.path(200) / "manifest.json"
     whole = path.read_bytes()
     for at in range(len(whole)):
         for bit in {at % 8, 5}:  # the sixth turns letters and blanks into their like
             path.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << bit)]) + whole[at + 1 :])
-            with pytest.raises(TornError):
+            with pytest.raises(CorruptCheckpointError):
                 two.load(200)
 
 
@@ -120,20 +120,22 @@ def test_every_truncation_and_every_byte_too_many_is_detected(two: Checkpoints) 
 
 def test_files_of_two_checkpoints_cannot_be_mixed(two: Checkpoints) -> None:
     for name in ("model.safetensors", "facts.json"):
-        keep = (two.place(200) / name).read_bytes()
-        shutil.copy(two.place(100) / name, two.place(200) / name)
-        assert_the_one_before_is_used(two, two.place(200) / name)
-        (two.place(200) / name).write_bytes(keep)
+        keep = (two.path(200) / name).read_bytes()
+        shutil.copy(two.path(100) / name, two.path(200) / name)
+        assert_the_one_before_is_used(two, two.path(200) / name)
+        (two.path(200) / name).write_bytes(keep)
 
 
-def test_when_all_are_torn_each_is_named_and_nothing_is_started_over(two: Checkpoints) -> None:
+def test_when_all_are_corrupt_each_is_named_and_nothing_is_started_over(two: Checkpoints) -> None:
     for update in (100, 200):
-        os.truncate(two.place(update) / "facts.json", 3)
-    with pytest.raises(UserError, match=r"nothing to go on from: .*00000200.*; .*00000100"):
+        os.truncate(two.path(update) / "facts.json", 3)
+    with pytest.raises(UserError, match=r"nothing to resume from: .*00000200.*; .*00000100"):
         two.newest()
 
 
-def test_training_says_which_checkpoint_is_torn_and_which_it_goes_on_from(tmp_path: Path) -> None:
+def test_training_says_which_checkpoint_is_corrupt_and_which_it_goes_on_from(
+    tmp_path: Path,
+) -> None:
     run(tmp_path / "whole", updates=6)
     run(tmp_path / "torn", updates=6)
     os.truncate(tmp_path / "torn/state/00000006/optimiser.safetensors", 100)
@@ -145,15 +147,17 @@ def test_training_says_which_checkpoint_is_torn_and_which_it_goes_on_from(tmp_pa
     ]
     assert len(notes) == 1
     assert "00000006/optimiser.safetensors has 100 bytes instead of" in notes[0]
-    assert notes[0].endswith("state/00000003, the one before it")
-    assert (tmp_path / "torn/state/00000006.torn").is_dir()
+    assert notes[0].endswith(f"from the previous one, {tmp_path}/torn/state/00000003")
+    assert (tmp_path / "torn/state/00000006.corrupt").is_dir()
     one, other = (newest(tmp_path / name).parts["model"] for name in ("whole", "torn"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_newer_format_is_refused_and_not_taken_for_a_torn_one(two: Checkpoints) -> None:
-    place = two.place(200)
-    (place / "manifest.json").write_bytes(manifest(module.FORMAT + 1, module.listed(place)))
+def test_a_newer_format_is_refused_and_not_taken_for_a_corrupt_one(two: Checkpoints) -> None:
+    place = two.path(200)
+    (place / "manifest.json").write_bytes(
+        manifest(module._FORMAT + 1, module._read_manifest(place))
+    )
     with pytest.raises(UserError, match="has format 2, and this version of regard reads up to 1"):
         two.newest()
 
@@ -219,7 +223,7 @@ def test_a_checkpoint_that_does_not_know_its_data_is_gone_on_from(tmp_path: Path
 def assert_only_the_last_one_is_there(two: Checkpoints) -> None:
     found = two.newest()
     assert found is not None
-    assert not found.torn
+    assert not found.corrupt
     assert same(found.checkpoint, example(200))
     assert two.updates() == [100, 200]
     assert [path.name for path in two.folder.iterdir() if "." in path.name] == []
@@ -242,8 +246,8 @@ def test_a_write_that_the_system_refuses_leaves_the_last_checkpoint(
     with pytest.raises(UserError) as caught, no_file_above(size):
         two.save(example(300))
     assert str(caught.value) == (
-        f"cannot save the checkpoint {two.place(300)}: File too large; "
-        f"the last one, {two.place(200)}, is still there"
+        f"cannot save the checkpoint {two.path(300)}: File too large; "
+        f"the last one, {two.path(200)}, is intact"
     )
     assert_only_the_last_one_is_there(two)
 
@@ -322,8 +326,8 @@ def test_a_folder_that_cannot_be_written_gives_one_line_and_keeps_the_last(anybo
 
 
 def test_what_a_killed_write_left_behind_is_ignored_and_swept_up(two: Checkpoints) -> None:
-    shutil.copytree(two.place(200), two.folder / "00000300.draft")
-    shutil.copytree(two.place(100), two.folder / "00000050.old")
+    shutil.copytree(two.path(200), two.folder / "00000300.draft")
+    shutil.copytree(two.path(100), two.folder / "00000050.old")
     assert two.updates() == [100, 200]
     two.save(example(400))
     assert sorted(path.name for path in two.folder.iterdir()) == [
@@ -344,7 +348,7 @@ def test_only_what_is_to_be_kept_is_kept(two: Checkpoints) -> None:
 
 def test_what_is_streamed_is_a_safetensors_file_of_any_kind_of_tensor() -> None:
     tensors: dict[str, Tensor] = {
-        str(dtype): torch.arange(6).reshape(2, 3).to(dtype) for dtype in CODES
+        str(dtype): torch.arange(6).reshape(2, 3).to(dtype) for dtype in SAFETENSORS_DTYPES
     }
     tensors |= {
         "scalar": torch.tensor(3.5),

@@ -18,7 +18,7 @@ import regard.train.parallel.world
 from regard.core.errors import UserError
 from regard.runs.recipe import read
 from regard.runs.run import create
-from regard.train.parallel.world import World, joined
+from regard.train.parallel.world import World, process_group
 from tests.train.launch import launch
 from tests.train.tiny import assert_same
 from tests.train.together import learn
@@ -72,11 +72,11 @@ def test_alone_there_is_nothing_to_add() -> None:
     world = World()
     weight = torch.nn.Parameter(torch.ones(2))
     weight.grad = torch.full((2,), 3.0)
-    world.add_gradients([weight])
+    world.all_reduce_gradients([weight])
     assert weight.grad.tolist() == [3.0, 3.0]
-    assert world.add_up([1.0, 2.0]) == [1.0, 2.0]
-    assert world.follow_leader(4.0) == 4.0
-    assert world.leads
+    assert world.all_reduce_sum([1.0, 2.0]) == [1.0, 2.0]
+    assert world.broadcast(4.0) == 4.0
+    assert world.is_main
 
 
 def test_a_world_that_torchrun_did_not_make_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_a_world_that_torchrun_did_not_make_is_refused(monkeypatch: pytest.Monke
     for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match="WORLD_SIZE=2 is set but RANK, MASTER_ADDR, MASTER_PORT"):
-        joined(torch.device("cpu")).__enter__()
+        process_group(torch.device("cpu")).__enter__()
 
 
 RECIPE = """
@@ -178,7 +178,7 @@ def test_processes_wait_for_hours_of_scoring(
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.distributed, name, fake)
-    with joined(device) as world:
+    with process_group(device) as world:
         assert world.device == (device if backend == "nccl" else "cpu")
     ((name, rest),) = started
     assert name == backend

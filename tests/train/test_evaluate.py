@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.train.evaluate import evaluate, on_device
-from regard.train.sums import Sums
+from regard.train.evaluate import Sums, evaluate, on_device
 from tests.train.tiny import Apart, NextToken, Regress, Rows, Stream, recurrent
 
 

@@ -12,15 +12,15 @@ from types import ModuleType
 import pytest
 
 from regard.core.errors import UserError
-from regard.train.display import Bar, Lines, Silent, display_for
-from regard.train.log import Log, cut
+from regard.train.display import BarDisplay, LineDisplay, SilentDisplay, display_for
+from regard.train.log import Log, truncate_log
 from tests.train.tiny import run
 
 
 def test_every_line_is_strict_json_with_its_update(tmp_path: Path) -> None:
-    with Log(tmp_path, Silent(), after=0) as log:
-        log.trained(5, {"loss": float("nan"), "lr": 0.1}, seconds_left=3.0)
-        log.validated(5, {"perplexity": float("inf")}, best=True)
+    with Log(tmp_path, SilentDisplay(), after=0) as log:
+        log.log_training(5, {"loss": float("nan"), "lr": 0.1}, seconds_left=3.0)
+        log.log_validation(5, {"perplexity": float("inf")}, best=True)
         log.note(6, 'a "note"')
     lines = (tmp_path / "log.jsonl").read_text().splitlines()
     assert [json.loads(line, parse_constant=pytest.fail) for line in lines] == [
@@ -48,7 +48,7 @@ def test_lines_after_an_update_or_not_whole_are_forgotten(
 ) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"update": 1}\n{"update": 2}\n{"update": 2}\n' + tail)
-    cut(path, 2)
+    truncate_log(path, 2)
     assert len(path.read_bytes().splitlines()) == kept
     assert path.read_bytes().endswith(b"\n")
 
@@ -56,12 +56,12 @@ def test_lines_after_an_update_or_not_whole_are_forgotten(
 def test_lines_for_a_pipe_say_speed_and_time_left(tmp_path: Path) -> None:
     stream = (tmp_path / "shown").open("w+")
     display = display_for(stream)
-    assert isinstance(display, Lines)
+    assert isinstance(display, LineDisplay)
     with Log(tmp_path, display, after=0) as log:
         display.begin(0, 100)
         display.tick(50)
-        log.trained(50, {"loss": 2.5, "items_per_second": 12345.0}, seconds_left=75.4)
-        log.validated(50, {"loss": 2.25}, best=True)
+        log.log_training(50, {"loss": 2.5, "items_per_second": 12345.0}, seconds_left=75.4)
+        log.log_validation(50, {"loss": 2.25}, best=True)
     stream.close()
     assert (tmp_path / "shown").read_text().splitlines() == [
         "update 50: loss 2.5, items_per_second 12,345, 0:01:15 left",
@@ -79,12 +79,12 @@ class Terminal(io.TextIOWrapper):
 def test_a_terminal_gets_a_bar_that_is_taken_down_at_the_end(tmp_path: Path) -> None:
     stream = Terminal((tmp_path / "shown").open("wb"))
     display = display_for(stream)
-    assert isinstance(display, Bar)
+    assert isinstance(display, BarDisplay)
     with Log(tmp_path, display, after=0) as log:
         display.begin(10, 100)
         display.tick(50)
-        log.trained(50, {"loss": 2.5}, seconds_left=75.0)
-        log.validated(50, {"loss": 2.25}, best=False)
+        log.log_training(50, {"loss": 2.5}, seconds_left=75.0)
+        log.log_validation(50, {"loss": 2.25}, best=False)
     stream.close()
     shown = (tmp_path / "shown").read_text()
     assert "50/100" in shown
@@ -94,7 +94,7 @@ def test_a_terminal_gets_a_bar_that_is_taken_down_at_the_end(tmp_path: Path) -> 
 
 def test_the_display_knows_nothing_of_torch_or_rich_until_it_must() -> None:
     code = (
-        "import sys, regard.train.display as d; d.Lines(); "
+        "import sys, regard.train.display as d; d.LineDisplay(); "
         "print(sorted({'rich', 'torch'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -102,7 +102,7 @@ def test_the_display_knows_nothing_of_torch_or_rich_until_it_must() -> None:
 
 
 def test_a_full_disk_gives_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Log(tmp_path, Silent(), after=0)
+    log = Log(tmp_path, SilentDisplay(), after=0)
 
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -116,7 +116,7 @@ def test_a_full_disk_gives_one_clear_line(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot write .*file/log\.jsonl"):
-        Log(tmp_path / "file", Silent(), after=0)
+        Log(tmp_path / "file", SilentDisplay(), after=0)
 
 
 def test_tensorboard_that_is_missing_is_said_before_any_update(

@@ -13,8 +13,8 @@ from regard.core import device
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry, Loss
 from regard.train.checkpoint import Checkpoints
-from regard.train.display import Silent
-from regard.train.loop import Result, train
+from regard.train.display import SilentDisplay
+from regard.train.loop import TrainingResult, train
 from tests.train.tiny import (
     Apart,
     NextToken,
@@ -39,7 +39,9 @@ def rows(count: int, seed: int = 0) -> dict[str, torch.Tensor]:
 def fit(batches: list[dict[str, torch.Tensor]], folder: Path, **changes: object) -> nn.Linear:
     torch.manual_seed(1)
     model = nn.Linear(3, 2)
-    train(model, Regress(), Rows(tuple(batches)), settings(**changes), folder, display=Silent())
+    train(
+        model, Regress(), Rows(tuple(batches)), settings(**changes), folder, display=SilentDisplay()
+    )
     return model
 
 
@@ -84,7 +86,7 @@ def test_an_epoch_begins_with_nothing_handed_on_and_no_batch_else_does(tmp_path:
 
     changes = {"updates": None, "epochs": 2, "accumulate": 2}
     stream = Stream(batches=3)
-    train(recurrent(), Watching(), stream, settings(**changes), tmp_path, display=Silent())
+    train(recurrent(), Watching(), stream, settings(**changes), tmp_path, display=SilentDisplay())
     assert handed == [False, True, True] * 2
 
 
@@ -108,7 +110,7 @@ def test_early_stopping_stops_after_so_many_validations_without_improvement(
         settings(updates=100, evaluate_every=2, patience=3, weights="best"),
         tmp_path,
         validate=lambda: {"loss": next(losses)},
-        display=Silent(),
+        display=SilentDisplay(),
     )
     assert result.outcome == "stopped early"
     assert (result.update, result.best) == (10, (4, 3.0))
@@ -124,10 +126,10 @@ def test_a_metric_may_be_better_when_higher(tmp_path: Path) -> None:
         recurrent(),
         NextToken(),
         Stream(),
-        settings(weights="best", watch="accuracy", better="higher"),
+        settings(weights="best", monitor="accuracy", better="higher"),
         tmp_path,
         validate=lambda: {"accuracy": next(values)},
-        display=Silent(),
+        display=SilentDisplay(),
     )
     assert result.best == (8, 0.7)
 
@@ -162,7 +164,7 @@ def test_only_the_latest_and_the_best_checkpoints_stay(tmp_path: Path) -> None:
         settings(save_every=3, evaluate_every=3, weights="best"),
         tmp_path,
         validate=lambda: {"loss": next(losses)},
-        display=Silent(),
+        display=SilentDisplay(),
     )
     assert Checkpoints(tmp_path / "state").updates() == [3, 9, 12]
 
@@ -179,25 +181,39 @@ def test_training_lowers_the_loss(tmp_path: Path) -> None:
         ({"weights": "best"}, 'weights = "best" needs validation data, and there is none'),
         ({"patience": 2}, "patience needs validation data"),
         ({"schedule": {"name": "plateau"}}, 'schedule = "plateau" needs validation data'),
-        ({"weights": "average", "average": 9}, "asks for 9 checkpoints, but 4 are saved in 12"),
+        ({"weights": "average", "average": 9}, "needs 9 checkpoints, but 4 are saved in 12"),
     ],
 )
 def test_what_cannot_work_is_refused_before_training(
     changes: dict[str, object], said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=said):
-        train(recurrent(), NextToken(), Stream(), settings(**changes), tmp_path, display=Silent())
+        train(
+            recurrent(),
+            NextToken(),
+            Stream(),
+            settings(**changes),
+            tmp_path,
+            display=SilentDisplay(),
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_data_without_batches_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the data has no batches"):
-        train(recurrent(), NextToken(), Stream(batches=0), settings(), tmp_path, display=Silent())
+        train(
+            recurrent(),
+            NextToken(),
+            Stream(batches=0),
+            settings(),
+            tmp_path,
+            display=SilentDisplay(),
+        )
 
 
 def test_a_metric_that_the_validation_does_not_give_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown metric 'perplexty': did you mean 'perplexity'"):
-        run(tmp_path, watch="perplexty", evaluate_every=1)
+        run(tmp_path, monitor="perplexty", evaluate_every=1)
 
 
 def test_a_precision_that_does_not_work_here_is_refused_and_the_reason_said(
@@ -209,7 +225,7 @@ def test_a_precision_that_does_not_work_here_is_refused_and_the_reason_said(
 
 
 def test_bfloat16_trains_where_it_works(tmp_path: Path) -> None:
-    if not device.works("bfloat16", torch.device("cpu")):
+    if not device.precision_works("bfloat16", torch.device("cpu")):
         pytest.skip("bfloat16 products do not work on this processor")
     batches = [rows(16, seed) for seed in range(4)]
     model = fit(batches, tmp_path, updates=40, precision="bfloat16", **PLAIN)
@@ -221,7 +237,7 @@ def test_bfloat16_trains_where_it_works(tmp_path: Path) -> None:
 
 
 def test_it_trains_in_a_thread_where_signals_cannot_be_taken(tmp_path: Path) -> None:
-    results: list[Result] = []
+    results: list[TrainingResult] = []
     thread = threading.Thread(target=lambda: results.append(run(tmp_path, updates=2)[0]))
     thread.start()
     thread.join()
@@ -237,7 +253,15 @@ def test_modules_keep_the_mode_that_a_validation_found_them_in(tmp_path: Path) -
         return {"loss": 1.0}
 
     model_modes: list[bool] = []
-    train(model, NextToken(), Stream(), settings(), tmp_path, validate=validate, display=Silent())
+    train(
+        model,
+        NextToken(),
+        Stream(),
+        settings(),
+        tmp_path,
+        validate=validate,
+        display=SilentDisplay(),
+    )
     assert len(model_modes) == 3
     assert all(module.training for module in model.modules())
 
@@ -254,5 +278,7 @@ def test_nothing_is_carried_into_a_batch_that_begins_anew(accumulate: int, tmp_p
     asked = settings(updates=4, evaluate_every=None, accumulate=accumulate)
     for stream, carried in ((Apart(), False), (Stream(), True)):
         given.clear()
-        train(recurrent(), Noting(), stream, asked, tmp_path / str(carried), display=Silent())
+        train(
+            recurrent(), Noting(), stream, asked, tmp_path / str(carried), display=SilentDisplay()
+        )
         assert any(given) == carried

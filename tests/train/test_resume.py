@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard.train.display import Silent
+from regard.train.display import SilentDisplay
 from regard.train.loop import train
 from tests.train.tiny import (
     NextToken,
@@ -171,6 +171,14 @@ def test_validating_leaves_no_trace_in_the_weights(tmp_path: Path) -> None:
     for name, validate in (("with", draws), ("without", None)):
         model.load_state_dict(recurrent().state_dict())
         folder = tmp_path / name
-        train(model, NextToken(), Stream(), settings(), folder, validate=validate, display=Silent())
+        train(
+            model,
+            NextToken(),
+            Stream(),
+            settings(),
+            folder,
+            validate=validate,
+            display=SilentDisplay(),
+        )
     one, other = (essence(tmp_path / name)[0] for name in ("with", "without"))
     assert all(torch.equal(one[name], tensor) for name, tensor in other.items())

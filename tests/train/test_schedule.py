@@ -8,18 +8,18 @@ import pytest
 
 from regard.train.schedule import (
     SCHEDULES,
-    Cosine,
+    CosineDecay,
     InverseSquareRoot,
-    Linear,
-    Moment,
+    LearningRateCurve,
+    LinearDecay,
     Plateau,
     Schedule,
-    Shape,
+    SchedulePoint,
     SlantedTriangular,
-    Step,
+    StepDecay,
 )
 
-FIRST = Moment(update=1, updates=1000, per_epoch=10)
+FIRST = SchedulePoint(update=1, updates=1000, per_epoch=10)
 
 EXAMPLES: dict[str, dict[str, object]] = {
     "constant": {},
@@ -32,7 +32,7 @@ EXAMPLES: dict[str, dict[str, object]] = {
 }
 
 
-def curve(shape: Shape, moment: Moment = FIRST) -> list[float]:
+def curve(shape: LearningRateCurve, moment: SchedulePoint = FIRST) -> list[float]:
     return [shape.factor(replace(moment, update=n)) for n in range(1, moment.updates + 1)]
 
 
@@ -58,13 +58,13 @@ def test_the_table_and_the_choice_of_a_recipe_hold_the_same_rows() -> None:
 
 
 def test_zarembas_small_model_halves_after_epoch_four() -> None:
-    shape = Step(after=4)
+    shape = StepDecay(after=4)
     per_epoch = [shape.factor(replace(FIRST, update=10 * epoch - 3)) for epoch in range(1, 8)]
     assert per_epoch == [1, 1, 1, 1, 0.5, 0.25, 0.125]
 
 
 def test_a_step_that_lasts_two_epochs_divides_every_second() -> None:
-    shape = Step(after=1, every=2, divide=10)
+    shape = StepDecay(after=1, every=2, divide=10)
     per_epoch = [shape.factor(replace(FIRST, update=10 * epoch)) for epoch in range(1, 7)]
     assert per_epoch == pytest.approx([1, 0.1, 0.1, 0.01, 0.01, 0.001])
 
@@ -100,7 +100,7 @@ def test_inverse_square_root_is_the_papers_formula_for_its_learning_rate() -> No
 
 
 def test_cosine_warms_up_passes_half_way_and_ends_at_its_floor() -> None:
-    shape = Cosine(warmup=200, floor=0.2)
+    shape = CosineDecay(warmup=200, floor=0.2)
     factors = curve(shape)
     assert factors[99] == 0.5
     assert factors[199] == 1
@@ -117,5 +117,5 @@ def test_slanted_triangular_is_the_papers_formula_where_the_cut_is_whole() -> No
 
 
 def test_word2vecs_rate_falls_in_a_straight_line_to_its_floor() -> None:
-    factors = curve(Linear(floor=0.2), replace(FIRST, updates=4))
+    factors = curve(LinearDecay(floor=0.2), replace(FIRST, updates=4))
     assert factors == pytest.approx([1.0, 0.8, 0.6, 0.4])

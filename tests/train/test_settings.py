@@ -10,8 +10,11 @@ SGD = {"name": "sgd", "lr": 1}
 
 WRONG: dict[str, tuple[dict[str, object], str]] = {
     "typo": ({"updates": 1, "clpi": 1}, "unknown key 'train.clpi': did you mean 'train.clip'?"),
-    "no end": ({}, "train: say how long to train with either updates or epochs; neither is given"),
-    "two ends": ({"updates": 1, "epochs": 1}, "train: say how long to train with either"),
+    "no end": (
+        {},
+        "train: set the length of the training with updates or epochs; neither is given",
+    ),
+    "two ends": ({"updates": 1, "epochs": 1}, "train: set the length of the training"),
     "no step": ({"updates": 0}, "train.updates=0 must be greater than 0"),
     "clip": ({"updates": 1, "clip": -1.0}, "train.clip=-1.0 must be greater than 0"),
     "precision": ({"updates": 1, "precision": "half"}, "train.precision='half' is not known:"),
@@ -36,5 +39,5 @@ def test_a_mistake_in_the_train_table_is_named(given: dict[str, object], said: s
 
 
 def test_epochs_and_updates_are_two_ways_to_say_how_long() -> None:
-    assert parse(Training, {"optimiser": SGD, "epochs": 3}).total(per_epoch=7) == 21
-    assert parse(Training, {"optimiser": SGD, "updates": 5}).total(per_epoch=7) == 5
+    assert parse(Training, {"optimiser": SGD, "epochs": 3}).total_updates(per_epoch=7) == 21
+    assert parse(Training, {"optimiser": SGD, "updates": 5}).total_updates(per_epoch=7) == 5

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry, Loss
-from regard.train.display import Silent
+from regard.train.display import SilentDisplay
 from regard.train.loop import train
-from regard.train.optimise import SGD, AdamW, build
+from regard.train.optimise import SGD, AdamW, build_optimiser
 from regard.train.plan import Plan
-from regard.train.schedule import Moment, SlantedTriangular
+from regard.train.schedule import SchedulePoint, SlantedTriangular
 from regard.train.settings import Training
 from regard.train.stages import Stages
-from regard.train.state import Progress
+from regard.train.state import TrainingProgress
 
 
 class Tower(nn.Module):
@@ -65,8 +65,8 @@ def settings(**changes: object) -> Training:
 
 def test_rates_fall_from_the_last_layer_to_the_first() -> None:
     model = Tower()
-    groups = build(AdamW(lr=0.1, weight_decay=0.1), model, Stages(divide=2)).param_groups
-    shares = {name: group["share"] for group in groups for name in group["param_names"]}
+    groups = build_optimiser(AdamW(lr=0.1, weight_decay=0.1), model, Stages(divide=2)).param_groups
+    shares = {name: group["lr_scale"] for group in groups for name in group["param_names"]}
     for depth, share in enumerate((0.25, 0.5, 1.0)):
         assert shares[f"layers.{depth}.weight"] == shares[f"layers.{depth}.bias"] == share
     decays = {name: group["weight_decay"] for group in groups for name in group["param_names"]}
@@ -77,7 +77,7 @@ def test_a_step_of_sgd_is_the_layers_share_of_the_plain_step(tmp_path: Path) -> 
     whole, shared = Tower(), Tower()
     for model, stages in ((whole, None), (shared, Stages(divide=2))):
         rule = settings(epochs=None, updates=1, optimiser=SGD(lr=0.1), stages=stages)
-        train(model, Squares(), Rows(), rule, tmp_path / str(stages), display=Silent())
+        train(model, Squares(), Rows(), rule, tmp_path / str(stages), display=SilentDisplay())
     begun = Tower()
     for depth, share in enumerate((0.25, 0.5, 1.0)):
         start = begun.layers[depth].weight
@@ -98,10 +98,14 @@ def test_the_schedule_runs_anew_in_each_stage() -> None:
     shape = SlantedTriangular(cut=0.5, ratio=4)
     plan = Plan(settings(epochs=5, schedule=shape), batches=4)
     opens = {0, 1, 2}
-    found = [plan.factor(Progress(update=n, epoch=n // 4), opens) for n in range(plan.updates)]
+    found = [
+        plan.factor(TrainingProgress(update=n, epoch=n // 4), opens) for n in range(plan.updates)
+    ]
 
     def alone(updates: int) -> list[float]:
-        moments = (Moment(update=n + 1, updates=updates, per_epoch=4) for n in range(updates))
+        moments = (
+            SchedulePoint(update=n + 1, updates=updates, per_epoch=4) for n in range(updates)
+        )
         return [shape.factor(moment) for moment in moments]
 
     assert found == [*alone(4), *alone(4), *alone(12)]
@@ -120,5 +124,5 @@ def test_a_training_that_stops_between_stages_goes_on_to_the_same_bits(tmp_path:
 
 
 def test_a_model_without_stages_is_refused() -> None:
-    with pytest.raises(UserError, match=r"Linear has no stages\(\)"):
-        build(SGD(lr=0.1), nn.Linear(2, 2), Stages())
+    with pytest.raises(UserError, match=r"Linear has none"):
+        build_optimiser(SGD(lr=0.1), nn.Linear(2, 2), Stages())

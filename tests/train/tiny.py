@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from regard.core.config import parse
 from regard.core.protocols import Batch, Carry, Loss
 from regard.train.checkpoint import Checkpoint, Checkpoints
-from regard.train.display import Silent
+from regard.train.display import SilentDisplay
 from regard.train.evaluate import evaluate
-from regard.train.loop import Result, train
+from regard.train.loop import TrainingResult, train
 from regard.train.settings import Training
 
 VOCABULARY = 11
@@ -77,9 +77,9 @@ class Stream:
 class Apart(Stream):
     """The same tokens as batches that have nothing to do with one another, made by a thread."""
 
-    worth_a_thread = True
+    prefetchable = True
 
-    def starts(self, index: int) -> bool:
+    def resets_carry(self, index: int) -> bool:
         return True
 
 
@@ -126,7 +126,7 @@ def recurrent(width: int = 8, seed: int = 5) -> Recurrent:
 
 def run(
     folder: Path, *, stream: Stream | None = None, **changes: object
-) -> tuple[Result, nn.Module]:
+) -> tuple[TrainingResult, nn.Module]:
     """Train the recurrent model in a folder, or go on there."""
     model = recurrent()
     unseen = Stream(batches=2, seed=99)
@@ -137,7 +137,7 @@ def run(
         settings(**changes),
         folder,
         validate=lambda: evaluate(model, NextToken(), unseen).metrics(),
-        display=Silent(),
+        display=SilentDisplay(),
     )
     return result, model
 
@@ -146,7 +146,7 @@ def newest(folder: Path) -> Checkpoint:
     """The newest checkpoint of a run folder, which must be whole."""
     found = Checkpoints(folder / "state").newest()
     assert found is not None
-    assert not found.torn
+    assert not found.corrupt
     return found.checkpoint
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from regard.core.protocols import Batch, Carry, Loss
-from regard.train.display import Silent
+from regard.train.display import SilentDisplay
 from regard.train.loop import train
 from tests.train.tiny import VOCABULARY, NextToken, Stream, settings
 
@@ -90,12 +90,19 @@ def learn(folder: Path, updates: int, after: int | None = None) -> str:
         folder if rank == 0 else folder / "another-disk",
         # Grows with training, so that the schedule has something to divide for.
         validate=lambda: {"loss": model.lstm.weight_ih_l0.square().sum().item()},
-        display=Silent(),
+        display=SilentDisplay(),
     )
     return f"{result.outcome} {result.update}"
+
+
+def gloo_threads() -> list[str]:
+    """The threads of gloo in this process, where the system lists threads."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     stop = int(sys.argv[3]) if len(sys.argv) > 3 else None
     print(json.dumps(learn(Path(sys.argv[1]), int(sys.argv[2]), stop)))
+    assert not gloo_threads(), "a thread that outlives the process group may abort the process"

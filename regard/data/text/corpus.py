@@ -31,7 +31,12 @@ import torch
 from jaxtyping import Integer
 from torch import Tensor
 
-from regard.core.atomic import PART, replacing, sweep, told_plainly
+from regard.core.atomic import (
+    PART,
+    os_errors_as_user_errors,
+    remove_stale_parts,
+    replace_atomically,
+)
 from regard.core.errors import UserError, fraction
 from regard.data.cache import cache_folder, content
 from regard.data.text.files import STDIN, shown
@@ -143,9 +148,9 @@ def prepare(
 
 def _made(build: "_Build", digests: list[str], path: Path) -> Corpus:
     """Tokenise, and keep the numbers and their seal."""
-    with told_plainly(path):
-        sweep(path.parent)
-    with replacing(path) as file:
+    with os_errors_as_user_errors(path):
+        remove_stale_parts(path.parent)
+    with replace_atomically(path) as file:
         seal, found = build.write(file)
         # What was read must be what the key says; it may have changed since it was hashed.
         for source, before, now in zip(build.sources, digests, found, strict=True):
@@ -161,17 +166,17 @@ def _from_stdin(build: "_Build", corpora: Path) -> Corpus:
     if sum(source.path == STDIN for source in build.sources) > 1:
         raise UserError("stdin was given twice, but it can be read only once")
     unnamed = corpora / f"stdin-{os.getpid()}{PART}"
-    with replacing(unnamed) as file:
+    with replace_atomically(unnamed) as file:
         seal, found = build.write(file)
     path = corpora / f"{build.key(found)}.ids"
-    with told_plainly(path):
+    with os_errors_as_user_errors(path):
         unnamed.replace(path)
     return _sealed(path, seal)
 
 
 def _sealed(path: Path, seal: Seal) -> Corpus:
     """Write the seal, now that the numbers are there, and map them."""
-    with replacing(path.with_suffix(".json")) as file:
+    with replace_atomically(path.with_suffix(".json")) as file:
         file.write(seal.written())
     return _mapped(path, seal)
 

@@ -117,7 +117,7 @@ class PretrainingBatches(WholeBatches):
     are left out, or fewer, and then some come twice.
     """
 
-    worth_a_thread = True
+    prefetchable = True
 
     def __init__(self, passages: Passages, batch: int, copies: int | None = None) -> None:
         super().__init__(batch)
@@ -163,7 +163,7 @@ class PretrainingBatches(WholeBatches):
 class CountedBatches(WholeBatches):
     """The same batches; every row has the number of targets and of pairs in its batch."""
 
-    worth_a_thread = True
+    prefetchable = True
 
     def __init__(self, batches: PretrainingBatches) -> None:
         super().__init__(batches.rows)

@@ -4,7 +4,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from regard.core.atomic import PART, replacing, told_plainly
+from regard.core.atomic import PART, os_errors_as_user_errors, replace_atomically
 from regard.data.cache import cache_folder
 from regard.data.text.files import STDIN, lines
 
@@ -13,7 +13,7 @@ def spooled(folder: Path | None = None) -> Path:
     """The file in the cache, named by its content, to which all of stdin is copied now."""
     kept = (cache_folder() if folder is None else folder) / "stdin"
     unnamed, digest = kept / f"{os.getpid()}{PART}", hashlib.sha256()
-    with replacing(unnamed) as file:
+    with replace_atomically(unnamed) as file:
 
         def keep(taken: bytes) -> None:
             file.write(taken)
@@ -22,6 +22,6 @@ def spooled(folder: Path | None = None) -> Path:
         for _ in lines(STDIN, watch=keep):
             pass
     path = kept / f"{digest.hexdigest()[:32]}.txt"
-    with told_plainly(path):
+    with os_errors_as_user_errors(path):
         unnamed.replace(path)
     return path.resolve()

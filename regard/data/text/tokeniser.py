@@ -26,7 +26,7 @@ from jaxtyping import Bool, Int
 from tokenizers import Tokenizer, trainers
 from torch import Tensor
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, choose, positive
 from regard.data.text.files import missing
 from regard.data.text.normalise import UNSEEN, Charsmap, Cleaned
@@ -262,10 +262,10 @@ class Tokeniser:
 
     def save(self, path: Path) -> None:
         """Write tokenizer.json, and beside it which special token does what, if it was told."""
-        with replacing(path) as file:
+        with replace_atomically(path) as file:
             file.write(self.json.encode())
         if self.spelled:
-            with replacing(beside(path)) as file:
+            with replace_atomically(beside(path)) as file:
                 file.write(json.dumps(self.spelled, ensure_ascii=False, indent=2).encode())
 
 

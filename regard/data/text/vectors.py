@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.core.atomic import replacing
+from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, positive, unknown
 from regard.data.text.files import Bytes, opened
 
@@ -354,7 +354,7 @@ def write_vectors(path: str | Path, vectors: Vectors, form: _Form | None = None)
                 f"{word!r} cannot stand in a file of vectors: a word ends at the first blank"
             )
     count, width = vectors.table.shape
-    with replacing(place) as plain, _packing(plain, place) as file:
+    with replace_atomically(place) as plain, _packing(plain, place) as file:
         file.write(f"{count} {width}\n".encode())
         for word, row in zip(vectors.words, vectors.table.detach().float().cpu(), strict=True):
             if binary:

@@ -1,10 +1,10 @@
-"""Distributed: the same loop in several processes, as torchrun starts them.
+"""Data-parallel training in several processes, started with torchrun.
 
-Each process has its own share of the batches. Before an update the gradients are added up over all
-processes and divided by the items of all, so that N processes take the very step that one would
-take with the batches of all. Buffers, such as the running means of batch normalisation, are
-averaged after every batch, so that all processes have the same. gloo carries the numbers between
-CPUs, nccl between GPUs.
+Each process has its own part of the batches. Before an update the gradients are summed over all
+processes and divided by the items of all, so that N processes take the same step as one process
+with all the batches. Buffers, such as the running means of batch normalisation, are averaged after
+every batch, so that they are the same in all processes. The backend is gloo on CPUs and nccl on
+GPUs.
 """
 
 import os
@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
+
+# It keeps the process group that exists when it is first imported, as torch.optim does, and with it
+# threads that may abort the process at its end. Imported before there is a group, it keeps none.
+import torch.distributed.nn
 from safetensors.torch import load
 from torch import Tensor, distributed, nn
 
@@ -21,28 +25,29 @@ from regard.core.errors import UserError
 from regard.train.durable import tensor_pieces
 
 _LONGEST_WAIT = timedelta(days=7)
-"""How long a process waits for the others: for the first one's scoring, which may take hours.
+"""The timeout of collective calls. The scoring in the main process may take hours.
 
-If a process ends, torchrun ends the others; nobody waits for it.
+If a process dies, torchrun ends the others, so a long timeout does not hang them.
 """
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train one model together."""
+    """The processes that train one model, as seen from one of them."""
 
     rank: int = 0
-    """The number of this process."""
+    """The rank of this process."""
     size: int = 1
+    """The number of processes."""
     device: torch.device | str = "cpu"
-    """Where numbers must be to be sent."""
+    """The device of the tensors of collective calls."""
 
     @property
-    def leads(self) -> bool:
-        """Is this the process that writes, validates and speaks?"""
+    def is_main(self) -> bool:
+        """Is this the main process, rank 0, which writes, validates and prints?"""
         return self.rank == 0
 
-    def add_up(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
         """Each number summed over all processes."""
         if self.size == 1:
             return list(numbers)
@@ -50,19 +55,21 @@ class World:
         distributed.all_reduce(tensor)
         return [float(each) for each in tensor.tolist()]
 
-    def add_up_named(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """Each number summed over all processes; where a process does not have it, it is 0."""
+    def all_reduce_sum_named(self, numbers: Mapping[str, float]) -> dict[str, float]:
+        """Each number summed over all processes; 0 where a process does not have it."""
         if self.size == 1:
             return dict(numbers)
-        every = self.collect({k: torch.tensor(v, dtype=torch.float64) for k, v in numbers.items()})
+        every = self.all_gather(
+            {k: torch.tensor(v, dtype=torch.float64) for k, v in numbers.items()}
+        )
         names = sorted({name for each in every for name in each})
         return {name: sum(float(each[name]) for each in every if name in each) for name in names}
 
-    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Every gradient becomes the sum of those of all processes."""
+    def all_reduce_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Replace every gradient by its sum over all processes."""
         if self.size == 1:
             return
-        used = self.add_up([float(each.grad is not None) for each in parameters])
+        used = self.all_reduce_sum([float(each.grad is not None) for each in parameters])
         for parameter, count in zip(parameters, used, strict=True):
             if count and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -76,8 +83,8 @@ class World:
             gradient.copy_(part.view_as(gradient))
 
     @torch.no_grad()
-    def average(self, tensors: Sequence[Tensor], weight: float) -> None:
-        """Every tensor becomes the weighted mean over all processes; whole numbers the leader's."""
+    def all_reduce_mean(self, tensors: Sequence[Tensor], weight: float) -> None:
+        """Replace tensors by their weighted mean over all processes, integers by the main one's."""
         means = [each for each in tensors if each.is_floating_point()]
         if self.size == 1 or not means:
             return
@@ -88,29 +95,29 @@ class World:
             parts = (sums[:-1] / sums[-1]).split([each.numel() for each in means])
             for tensor, part in zip(means, parts, strict=True):
                 tensor.copy_(part.to(tensor.dtype).view_as(tensor))
-        self.share_weights([each for each in tensors if not each.is_floating_point()])
+        self.broadcast_weights([each for each in tensors if not each.is_floating_point()])
 
-    def follow_leader(self, number: float) -> float:
-        """The number that the leading process has."""
+    def broadcast(self, number: float) -> float:
+        """The number of the main process."""
         if self.size == 1:
             return number
         tensor = torch.tensor([number], dtype=torch.float64, device=self.device)
         distributed.broadcast(tensor, src=0)
         return float(tensor.item())
 
-    def share_weights(self, tensors: Sequence[Tensor]) -> None:
-        """Give every process the weights of the leading one."""
+    def broadcast_weights(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrite the tensors of every process by those of the main one."""
         if self.size > 1:
             for tensor in tensors:
                 distributed.broadcast(tensor.detach(), src=0)
 
-    def from_leader(self, tensors: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
-        """The tensors that the leading process has; the others give None."""
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+        """The tensors of the main process; the others pass None."""
         if self.size == 1:
             assert tensors is not None
             return tensors
         data = b"" if tensors is None else b"".join(tensor_pieces(tensors))
-        length = int(self.follow_leader(float(len(data))))
+        length = int(self.broadcast(float(len(data))))
         box = torch.empty(length, dtype=torch.uint8)
         if tensors is not None:
             box = torch.frombuffer(bytearray(data), dtype=torch.uint8)
@@ -118,12 +125,14 @@ class World:
         distributed.broadcast(box, src=0)
         return load(box.cpu().numpy().tobytes()) if tensors is None else tensors
 
-    def collect(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
-        """What each process has, by rank, for all to see."""
+    def all_gather(self, tensors: Mapping[str, Tensor]) -> list[Mapping[str, Tensor]]:
+        """The tensors of every process, by rank."""
         if self.size == 1:
             return [tensors]
         data = b"".join(tensor_pieces(tensors))
-        lengths = self.add_up([len(data) * float(self.rank == each) for each in range(self.size)])
+        lengths = self.all_reduce_sum(
+            [len(data) * float(self.rank == each) for each in range(self.size)]
+        )
         own = torch.zeros(int(max(lengths)), dtype=torch.uint8, device=self.device)
         own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         boxes = [torch.empty_like(own) for _ in range(self.size)]
@@ -131,15 +140,15 @@ class World:
         pairs = zip(boxes, lengths, strict=True)
         return [load(box[: int(length)].cpu().numpy().tobytes()) for box, length in pairs]
 
-    def wait(self) -> None:
-        """Until every process is here."""
+    def barrier(self) -> None:
+        """Wait until every process has called this."""
         if self.size > 1:
             distributed.barrier()
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[World]:
-    """The processes that torchrun has started with this one; alone if it has not."""
+def process_group(device: torch.device) -> Iterator[World]:
+    """The process group that torchrun has started; a world of one process without torchrun."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
     if size == 1:
         yield World()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry, Loss
-from regard.train.display import Silent
+from regard.train.display import SilentDisplay
 from regard.train.loop import train
 from tests.train.tiny import Apart, NextToken, Regress, Rows, recurrent, settings
 
@@ -64,7 +64,7 @@ def failure(
             Rows(tuple(batches)),
             settings(**given),
             folder,
-            display=Silent(),
+            display=SilentDisplay(),
         )
     return str(caught.value)
 
@@ -132,7 +132,7 @@ def test_nothing_is_carried_into_a_batch_that_begins_anew(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="the loss is not finite in batch 2 of epoch 0"):
         train(
             recurrent(), Third(), Apart(), settings(accumulate=3), tmp_path,
-            validate=lambda: {"loss": 0.0}, display=Silent(),
+            validate=lambda: {"loss": 0.0}, display=SilentDisplay(),
         )  # fmt: skip
 
 
