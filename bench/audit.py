@@ -16,17 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from regard.explain.explanation import TESTS
+from regard.explain.reader import Reader
+from regard.explain.readers import of_classification
+from regard.explain.sampling import Asked
 
 from bench.measure import machine, show
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch
 from regard.explain.audit import audited
 from regard.explain.counterfactual import adversary
-from regard.explain.explanation import TESTS
-from regard.explain.reader import Reader
-from regard.explain.readers import of_classification
-from regard.explain.sampling import Asked
-from regard.runs.recipe import read
+from regard.runs.recipe import read_recipe
 from regard.runs.run import Run, create, data_folder, load
 
 RECIPE = "sst-attention"
@@ -36,7 +36,7 @@ def opened(folder: Path) -> Run:
     """The run in the folder; trained now, if there is none."""
     if not (folder / "model.safetensors").exists():
         print(f"{folder}: training {RECIPE} first")
-        create(read(RECIPE), folder, data_folder(None)).train()
+        create(read_recipe(RECIPE), folder, data_folder(None)).train()
     return load(folder)
 
 

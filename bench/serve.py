@@ -314,14 +314,14 @@ async def slow(place: Place, *, sockets: int, within: float, requests: int) -> l
 @contextmanager
 def serving() -> Iterator[Place]:
     """A server in a process of its own, with a small GPT that was made for it."""
-    from regard.runs.recipe import parsed
+    from regard.runs.recipe import parse_recipe
     from regard.runs.run import create
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "text.txt").write_text(TEXT)
         os.environ["REGARD_CACHE"] = str(folder / "cache")
-        create(parsed(RECIPE, "bench"), folder / "small", folder, "cpu").train()
+        create(parse_recipe(RECIPE, "bench"), folder / "small", folder, "cpu").train()
         command = [sys.executable, "-m", "regard", "serve", str(folder / "small"), "--port", "0"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout

@@ -24,7 +24,7 @@ import torch
 from bench.measure import machine, show
 from regard.data import source_at
 from regard.data.text.vectors import Vectors, read_vectors
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import create
 from regard.tasks.word_vectors import WordVectors, agreement
 
@@ -80,7 +80,7 @@ def text_into(path: Path, source: Path, field: int | None, words: int) -> int:
 
 def ours(kind: str, folder: Path, turn: int, epochs: int) -> tuple[float, Vectors]:
     """The seconds of our training, and its vectors."""
-    recipe = parsed(RECIPE.replace("KIND", kind).replace("EPOCHS", str(epochs)), "bench")
+    recipe = parse_recipe(RECIPE.replace("KIND", kind).replace("EPOCHS", str(epochs)), "bench")
     run = create(recipe, folder / f"{kind}-{turn}", folder, "cpu")
     assert isinstance(run.task, WordVectors)
     seconds = run.train().seconds

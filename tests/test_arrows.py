@@ -26,7 +26,9 @@ ARROWS: dict[str, set[str]] = {
     "hub": {"core", "data", "layers", "models"},
     "export": {"core", "layers", "models", "outputs"},
     "serve": {"core", "data", "decode", "hub", "look", *TASKS},
-    "runs": {"core", "data", "decode", "hub", "layers", "look", "models", "train", *TASKS},
+    "runs": {
+        "core", "attention", "data", "decode", "hub", "layers", "look", "models", "train", *TASKS,
+    },
     "inference": {"core", "attention", "data", "decode", "layers", "look", "runs", "serve", *TASKS},
     "explain": {
         "core", "attention", "data", "inference", "layers", "look", "models", "outputs", "runs",

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from regard.attention import WEIGHS
 from regard.models import MODELS
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.train.optimise import OPTIMISERS
 from regard.train.schedule import SCHEDULES
 
@@ -125,7 +125,7 @@ def test_recipes_in_pages_can_be_read() -> None:
     ]
     assert len(blocks) > 1
     for block in blocks:
-        recipe = parsed(block, "a page")
+        recipe = parse_recipe(block, "a page")
         if recipe.kind == "gpt" and recipe.task == "language_model":
             assert recipe.data.model_dump()["window"] <= recipe.model.model_dump()["context"]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import regard.runs.recipe
 from regard.cli import app, main
-from regard.runs.recipe import parsed, shipped
+from regard.runs.recipe import parse_recipe, shipped_recipes
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
 MAKEFILE = (Path(__file__).parent.parent / "Makefile").read_text()
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = "To be, or not to be, that is the question:\n" * 80
     (folder / "tinyshakespeare").mkdir()
     (folder / "tinyshakespeare" / "input.txt.gz").write_text(text)
-    small = shipped()["shakespeare-gpt-small"].replace("input.txt.gz", "input.txt")
+    small = shipped_recipes()["shakespeare-gpt-small"].replace("input.txt.gz", "input.txt")
     (folder / "tinyshakespeare" / "input.txt").write_text(text)
     (folder / "mine.toml").write_text(shortened(small))
     return folder
@@ -56,8 +56,8 @@ TINY = "train = 300, validation = 20, test = 20"
 def test_the_commands_and_the_python_of_the_readme_work(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    short = {name: shortened(text) for name, text in shipped().items()}
-    monkeypatch.setattr(regard.runs.recipe, "shipped", lambda: short)
+    short = {name: shortened(text) for name, text in shipped_recipes().items()}
+    monkeypatch.setattr(regard.runs.recipe, "shipped_recipes", lambda: short)
     monkeypatch.chdir(place)
     monkeypatch.setenv("REGARD_DATA", str(place))
     monkeypatch.setenv("REGARD_CACHE", str(place / "cache"))
@@ -83,7 +83,7 @@ def test_the_commands_and_the_python_of_the_readme_work(
 
 def test_the_recipe_of_the_readme_is_one() -> None:
     (recipe,) = blocks("toml")
-    assert parsed(recipe, "README.md").kind == "transformer"
+    assert parse_recipe(recipe, "README.md").kind == "transformer"
 
 
 def test_the_table_of_models_is_that_of_the_zoo() -> None:

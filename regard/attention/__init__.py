@@ -46,7 +46,7 @@ from regard.attention.weigh import (
     TopK,
     Weigh,
 )
-from regard.core.errors import choose
+from regard.core.errors import UserError, choose
 
 SCORES: dict[str, type[Score]] = {
     "even": Even,
@@ -62,7 +62,7 @@ SCORES: dict[str, type[Score]] = {
     "relative_skewed": RelativeSkewed,
     "relative_xl": RelativeXL,
 }
-"""Every score by the name a recipe calls it."""
+"""Every score by its name in recipes."""
 
 WEIGHS: dict[str, type[Weigh]] = {
     "softmax": Softmax,
@@ -78,7 +78,30 @@ WEIGHS: dict[str, type[Weigh]] = {
     "argmax": Argmax,
     "straight_through": StraightThrough,
 }
-"""Every weighing by the name a recipe calls it."""
+"""Every weighing by its name in recipes."""
+
+
+_OWN_SCORES: dict[str, type[Score]] = {}
+_OWN_WEIGHS: dict[str, type[Weigh]] = {}
+
+
+def register_score(name: str, score: type[Score]) -> None:
+    """Let configs call a score of your own by this name; recipes do it for `file.py:Class`."""
+    if name in SCORES:
+        raise UserError(f"{name!r} is a score of regard already; choose another name")
+    _OWN_SCORES[name] = score
+
+
+def register_weigh(name: str, weigh: type[Weigh]) -> None:
+    """Let configs call a weighing of your own by this name."""
+    if name in WEIGHS:
+        raise UserError(f"{name!r} is a weighing of regard already; choose another name")
+    _OWN_WEIGHS[name] = weigh
+
+
+def score_class(name: str) -> type[Score]:
+    """The class of a score by its name, ours or registered."""
+    return choose("score", name, {**SCORES, **_OWN_SCORES})
 
 
 def score_named(name: str, width: int, key_width: int | None = None, heads: int = 1) -> Score:
@@ -88,7 +111,7 @@ def score_named(name: str, width: int, key_width: int | None = None, heads: int 
     Traceback (most recent call last):
     regard.core.errors.UserError: unknown score 'aditive': did you mean 'additive'? Known: ...
     """
-    return choose("score", name, SCORES).sized(width, key_width or width, heads)
+    return score_class(name).sized(width, key_width or width, heads)
 
 
 def weigh_named(name: str, width: int) -> Weigh:
@@ -97,7 +120,7 @@ def weigh_named(name: str, width: int) -> Weigh:
     >>> weigh_named("sparsemax", 8)
     Sparsemax()
     """
-    return choose("weighing", name, WEIGHS).sized(width)
+    return choose("weighing", name, {**WEIGHS, **_OWN_WEIGHS}).sized(width)
 
 
 __all__ = [
@@ -108,6 +131,6 @@ __all__ = [
     "ScaledDot", "Score", "ShiftSharpen", "Sigmoid", "Smoothed", "Softmax", "Sparsemax",
     "StraightThrough", "Tape", "TopK", "Weigh", "WeightedSum", "blocks", "blocks_2d", "causal",
     "copied", "frozen", "gathered", "intervene", "padding", "permuted", "prefix", "record",
-    "rows_of", "score_named", "segment", "sinusoid", "sites_of", "skew", "table", "uniform",
+    "register_score", "register_weigh", "rows_of", "score_class", "score_named", "segment", "sinusoid", "sites_of", "skew", "table", "uniform",
     "weigh_named", "window", "without",
 ]  # fmt: skip

@@ -4,6 +4,9 @@ Verbs import what they need when they run, so that `regard --help` answers at on
 """
 
 import sys
+from collections.abc import Sequence
+from itertools import islice
+from typing import Annotated
 
 import typer
 
@@ -64,6 +67,42 @@ app.command("reproduce")(reproduce.reproduce)
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)
 
+
+@app.callback()
+def accept_plugins(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py:CLASS",
+            help="A model, task, score or weighing of your own that a run was made with; also "
+            "after the verb, and repeatedly.",
+        ),
+    ] = None,
+) -> None:
+    """Allow the plugins that the command line names."""
+    if plugin:
+        from regard.runs.plugins import allow_plugin
+
+        for each in plugin:
+            allow_plugin(each)
+
+
+def plugins_first(arguments: Sequence[str]) -> list[str]:
+    """The arguments with every `--plugin` before the verb, where typer takes it.
+
+    >>> plugins_first(["eval", "runs/x", "--plugin", "mine.py:A", "--plugin=b:C"])
+    ['--plugin', 'mine.py:A', '--plugin=b:C', 'eval', 'runs/x']
+    """
+    first, rest = [], []
+    waiting = iter(arguments)
+    for each in waiting:
+        if each == "--plugin":
+            first += [each, *islice(waiting, 1)]
+        else:
+            (first if each.startswith("--plugin=") else rest).append(each)
+    return [*first, *rest]
+
+
 BAD_INPUT = 2
 """The exit code of anything that the user can put right."""
 INTERRUPTED = 130
@@ -77,7 +116,7 @@ def main() -> None:
 
     keep_freed_memory()
     try:
-        app()
+        app(plugins_first(sys.argv[1:]))
     except UserError as error:
         print(f"regard: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)

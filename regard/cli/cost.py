@@ -33,9 +33,9 @@ def cost(
     from regard.core.device import pick_device
     from regard.core.errors import UserError
     from regard.experiments.cost import costs, lengths_of
-    from regard.runs.recipe import read
+    from regard.runs.recipe import read_recipe
 
-    model = read(recipe).model.model_dump()
+    model = read_recipe(recipe).model.model_dump()
     chosen = width or model.get("width")
     if not isinstance(chosen, int):
         raise UserError(f"{recipe} says no width; give one with --width")

@@ -23,10 +23,10 @@ def reproduce(
 ) -> None:
     """Train (or go on training) and compare. Exit code 1 if the figure was missed."""
     from regard.core.errors import UserError
-    from regard.runs.recipe import read
+    from regard.runs.recipe import read_recipe
     from regard.runs.run import create, data_folder, open_run
 
-    chosen = read(recipe, changes or [])
+    chosen = read_recipe(recipe, changes or [])
     if chosen.figure is None:
         raise UserError(f"{recipe} promises no figure; train it with regard train {recipe}")
     folder = runs / (name or Path(recipe).stem)
@@ -51,11 +51,11 @@ def reproduce(
 def _refuse_another(recipe: "Recipe", folder: Path) -> None:
     """A run of another recipe says nothing of this one."""
     from regard.core.errors import UserError
-    from regard.runs.recipe import differences, parsed
+    from regard.runs.recipe import differences, parse_recipe
     from regard.runs.run import read_text
 
     path = folder / "recipe.toml"
-    if differ := differences(recipe, parsed(read_text(path), str(path))):
+    if differ := differences(recipe, parse_recipe(read_text(path), str(path), trusted=False)):
         raise UserError(
             f"{folder}: there is a run of another recipe: {'; '.join(differ)}; "
             "choose another --name"

@@ -23,11 +23,11 @@ def train(
 ) -> None:
     """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
     from regard.core.device import device_of_rank
-    from regard.runs.recipe import read
+    from regard.runs.recipe import read_recipe
     from regard.runs.run import create, data_folder
     from regard.train.parallel.world import process_group
 
-    chosen = read(recipe, changes or [])
+    chosen = read_recipe(recipe, changes or [])
     folder = runs / (name or Path(recipe).stem)
     with process_group(device_of_rank(device)) as world:
         run = create(chosen, folder, data_folder(data), device)

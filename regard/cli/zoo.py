@@ -19,9 +19,9 @@ def zoo(
     from rich.table import Table
 
     from regard.models import MODELS
-    from regard.runs.recipe import parsed, shipped
+    from regard.runs.recipe import parse_recipe, shipped_recipes
 
-    recipes = {name: parsed(text, name) for name, text in shipped().items()}
+    recipes = {name: parse_recipe(text, name) for name, text in shipped_recipes().items()}
     unused = [kind for kind in MODELS if kind not in {each.kind for each in recipes.values()}]
     if as_json:
         for name, recipe in recipes.items():

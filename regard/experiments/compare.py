@@ -18,7 +18,7 @@ from pathlib import Path
 from regard.core.errors import UserError, positive
 from regard.explain.statistics import Interval, interval, paired_p
 from regard.inference.workers import cores
-from regard.runs.recipe import Recipe, read, shipped
+from regard.runs.recipe import Recipe, read_recipe, shipped_recipes
 from regard.runs.run import write_text
 
 _Told = Callable[[str], None]
@@ -57,8 +57,8 @@ class Comparison:
     def read(self, values: _Values, seed: int) -> Recipe:
         """The recipe of one run; seeds count from the recipe's own."""
         varied = [f"{key}={value}" for key, value in zip(self.vary, values, strict=True)]
-        own = read(self.recipe, [*self.changes, *varied]).train.seed
-        return read(self.recipe, [*self.changes, *varied, f"train.seed={own + seed}"])
+        own = read_recipe(self.recipe, [*self.changes, *varied]).train.seed
+        return read_recipe(self.recipe, [*self.changes, *varied, f"train.seed={own + seed}"])
 
 
 def varied(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -280,5 +280,5 @@ def _measured(folder: Path, seed: int, metric: str, split: str) -> Trained:
 
 def folder_for(recipe: str, keys: Iterable[str], runs: Path) -> Path:
     """Where the runs of a comparison are kept."""
-    name = recipe if recipe in shipped() else Path(recipe).stem
+    name = recipe if recipe in shipped_recipes() else Path(recipe).stem
     return runs / f"compare-{name}" / ",".join(keys).replace(".", "-")

@@ -23,7 +23,6 @@ from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Batches
 from regard.layers.multihead import SelfAttention
 from regard.layers.text_encoder import Encoding, TextEncoder
-from regard.models import MODELS
 from regard.models.language.gpt import GPT
 from regard.runs.pretrained import leave
 from regard.runs.run import Run
@@ -189,7 +188,7 @@ def pruned(run: Run, kept: Mapping[str, list[int]]) -> Run:
     update = {"source": None} | ({layers.inside: settings} if layers.inside else {})
     fewer: Config = config.model_copy(update=update)
     recipe = replace(run.recipe, model=fewer)
-    model: nn.Module = MODELS[run.recipe.kind](fewer, **run.task.sizes)
+    model: nn.Module = run.recipe.model_class(fewer, **run.task.sizes)
     width = layers.settings.width // layers.settings.heads
     model.load_state_dict(_sliced(run.model.state_dict(), kept, width))
     return Run(run.folder, recipe, run.task, model.to(device_of(run.model)).eval(), run.began)

@@ -1,10 +1,10 @@
 """Checkpoints of other projects as runs, and runs as their checkpoints.
 
-A folder of transformers becomes an ordinary run: whatever can be done with a run, predicting,
-looking, auditing, serving, training on from it, can be done with that.
+A folder of transformers becomes an ordinary run, which can predict, show its attention, be audited,
+served and fine-tuned.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from regard import hub
 from regard.core.device import pick_device
-from regard.core.errors import UserError, choose
+from regard.core.errors import UserError
+from regard.core.inputs import Text
 from regard.data.text.pipeline import MASK
 from regard.data.text.tokeniser import Tokeniser
 from regard.hub import tokenisers
@@ -24,15 +25,11 @@ from regard.hub.spm_pair import Pair, read_pair, write_pair
 from regard.hub.store import SHARD_BYTES
 from regard.layers.text_encoder import real_of
 from regard.models.text.bert import BERT
-from regard.runs.recipe import Recipe, checked, set_value, written
+from regard.runs.recipe import Recipe, build_recipe, config_values, set_value
 from regard.runs.run import Run, write, write_text
 from regard.tasks import TASKS
-from regard.tasks.classify import Classification
-from regard.tasks.masked_lm import MaskedLM
-from regard.tasks.tag import Tagging
-from regard.tasks.task import OpenTask
-from regard.tasks.tokenised import LABELS, write_labels
-from regard.tasks.translate import Translation
+from regard.tasks.abilities import EncodesTexts, HasLabels
+from regard.tasks.task import LABELS, OpenTask, write_labels
 from regard.train import durable
 from regard.train.weights import named_weights
 
@@ -60,7 +57,7 @@ def from_pretrained(
             tokeniser.save(Path(held) / file)
         if loaded.plan.labels:
             write_labels(Path(held) / LABELS, loaded.plan.labels)
-        task = TASKS[recipe.task].open(recipe.data, folder, Path(held))
+        task = recipe.task_class.open(recipe.data, folder, Path(held))
     for size, count in task.sizes.items():
         if count != loaded.plan.sizes[size]:
             raise UserError(
@@ -100,20 +97,16 @@ def save_pretrained(
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Path]:
     """Write a run as a folder that transformers loads: weights, config and tokeniser."""
-    if isinstance(run.task, Classification) and run.task.data.both_ways:
-        raise UserError(
-            f"{run.folder}: reads pairs in both orders and adds up what it says of them "
-            "(data.both_ways), which no model of transformers does; train with "
-            "data.both_ways=false to write it"
-        )
+    if (problem := run.task.checkpoint_problem()) is not None:
+        raise UserError(f"{run.folder}: {problem}")
     specials = specials_of(run.task)
     ours = Ours(
         kind=run.recipe.kind,
         model=run.model,
         sizes=run.task.sizes,
-        labels=_labels_of(run.task),
+        labels=run.task.labels if isinstance(run.task, HasLabels) else (),
         specials=specials,
-        data=written(run.recipe.data),
+        data=config_values(run.recipe.data),
     )
     chosen, config, _ = hub.written_as(ours, family)
     files = hub.save_pretrained(
@@ -130,12 +123,11 @@ def sentence_vectors(run: Run, texts: Sequence[str]) -> Float[Tensor, "B D"]:
     Texts are near in meaning if the product of their vectors is near one, for encoders that were
     trained to that end.
     """
-    if not isinstance(run.model, BERT) or not isinstance(run.task, MaskedLM):
+    if not isinstance(run.model, BERT) or not isinstance(run.task, EncodesTexts):
         raise UserError(f"{run.folder}: vectors of sentences are those of a bert")
     device = next(run.model.parameters()).device
-    batch = {
-        name: each.to(device) for name, each in run.task.batch_of([(t,) for t in texts]).items()
-    }
+    encoded = run.task.encode([Text(text) for text in texts])
+    batch = {name: each.to(device) for name, each in encoded.items()}
     with torch.no_grad():
         states = run.model.encoder(batch)  # [B,T,D]
     real = real_of(batch)
@@ -164,13 +156,13 @@ def _recipe_of(loaded: hub.Loaded, name: str, changes: Sequence[str]) -> Recipe:
             "paper": "whoever trained it: see the folder it came from",
             "minutes": 1.0,
         },
-        "data": {**choose("task of a checkpoint", plan.task, _DATA)(loaded), **plan.data},
-        "model": {"kind": plan.kind, **written(plan.model)},
+        "data": {**TASKS[plan.task].checkpoint_data(_context_of(loaded)), **plan.data},
+        "model": {"kind": plan.kind, **config_values(plan.model)},
         "train": {"epochs": 3, "optimiser": {"name": "adamw", "lr": 3e-5}, "clip": 1.0},
     }
     for change in changes:
         set_value(tables, change)
-    return checked(tables)
+    return build_recipe(tables)
 
 
 def _context_of(loaded: hub.Loaded) -> int:
@@ -183,45 +175,10 @@ def _context_of(loaded: hub.Loaded) -> int:
     return int(str(found))
 
 
-_DATA: dict[str, Callable[[hub.Loaded], dict[str, object]]] = {
-    "masked_lm": lambda loaded: {
-        "train": ["train.txt"],
-        "tokeniser": "source",
-        "window": _context_of(loaded),
-    },
-    "classify": lambda loaded: {
-        "train": "train.tsv",
-        "text": ["text"],
-        "label": "label",
-        "tokeniser": "source",
-        "max_length": _context_of(loaded),
-    },
-    "tag": lambda loaded: {"train": "train.txt", "tokeniser": "source", "letters": False},
-    "answer": lambda loaded: {
-        "train": "train.json",
-        "tokeniser": "source",
-        "window": (window := min(384, _context_of(loaded))),
-        "stride": max(1, window // 3),
-        "longest_question": max(1, window // 6),
-    },
-    "language_model": lambda loaded: {
-        "train": "train.txt",
-        "tokeniser": "bpe",
-        "window": _context_of(loaded),
-    },
-    "translate": lambda loaded: {
-        "train": ["train.source", "train.target"],
-        "validation": ["validation.source", "validation.target"],
-        "tokeniser": "bpe",
-    },
-}
-"""The data table of a task whose data are not here: files that training on would want."""
-
-
 def _sides_of(folder: Path, loaded: hub.Loaded) -> dict[str, Tokeniser]:
     """The tokenisers of a checkpoint by the files that a run keeps them in."""
     sizes = loaded.plan.sizes
-    if loaded.plan.task == "translate":
+    if "source_vocabulary" in sizes:
         pair = read_pair(folder, sizes["source_vocabulary"], sizes["vocabulary"])
         return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}
     return {"tokenizer.json": tokenisers.read(folder, loaded.family, sizes["vocabulary"])}
@@ -246,15 +203,14 @@ def _told_of(folder: Path, loaded: hub.Loaded, sides: Mapping[str, Tokeniser]) -
 
 def _write_tokenisers(task: OpenTask, folder: Path, family: str, longest: int) -> None:
     """Leave the tokenisers of a task as a family has them."""
-    reads = task.reads
-    if reads is None:
+    if not task.tokenisers:
         raise UserError("this task has no tokeniser that could be written")
-    if isinstance(task, Translation):
-        write_pair(Pair(task.numbering.source, task.numbering.target), folder, longest)
+    first, *others = task.tokenisers
+    if others:
+        write_pair(Pair(first, *others), folder, longest)
     else:
-        marked = isinstance(task, Classification) and task.data.frame == "gpt"
-        reads = tokenisers.between_marks(reads) if marked else reads
-        tokenisers.write(reads, folder, family, longest)
+        own = tokenisers.between_marks(first) if task.adds_special_tokens else first
+        tokenisers.write(own, folder, family, longest)
 
 
 def specials_of(task: OpenTask) -> Mapping[str, int]:
@@ -267,11 +223,6 @@ def specials_of(task: OpenTask) -> Mapping[str, int]:
             continue
         found[role] = int(number)
     return found
-
-
-def _labels_of(task: OpenTask) -> tuple[str, ...]:
-    """The classes of a task, if it has any."""
-    return task.labels if isinstance(task, Classification | Tagging) else ()
 
 
 def _card(run: Run, about: str) -> str:

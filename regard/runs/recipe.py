@@ -1,7 +1,8 @@
-"""A recipe: everything a training needs to know, in one TOML file.
+"""A recipe: task, data, model and training settings in one TOML file.
 
 Recipes shipped with the package have names, `regard train NAME`; any other is a file. `--set a.b=c`
-changes one value on the way. Unknown keys are refused, and the nearest known one is named.
+changes one value. Unknown keys are refused, and the error names the nearest known one. Models,
+tasks, scores and weighings of your own are named as `file.py:Class` (plugins.py).
 """
 
 import tomllib
@@ -13,24 +14,25 @@ from typing import Literal
 
 import tomli_w
 from pydantic import BaseModel, PositiveFloat, PositiveInt
+from torch import nn
 
 from regard.core.config import Config, parse
 from regard.core.errors import UserError, choose, unknown
-from regard.models import MODELS
-from regard.tasks import TASKS
+from regard.runs.plugins import config_of, find_part, load_plugins, resolve_names
+from regard.tasks.task import OpenTask
 from regard.train.settings import Training
 
 _PARTS = ("about", "figure", "task", "data", "model", "train")
 _TRAINED = ("task", "data", "model", "train")
-"""Those on which it depends what is trained."""
+"""The parts that change what is trained."""
 
 
 class About(Config):
-    """What a recipe is, for people."""
+    """A description of the recipe."""
 
     title: str
     paper: str
-    """Who wrote it, when, and what."""
+    """Authors, year and title."""
     minutes: PositiveFloat
     """On two CPU cores."""
     parameters: PositiveInt | None = None
@@ -40,58 +42,73 @@ class About(Config):
 
 
 class Figure(Config):
-    """What a recipe promises to reach, and where that figure comes from."""
+    """The result that a recipe must reach, and where that figure comes from."""
 
     metric: str
     split: Literal["validation", "test"]
     value: float
-    """As published or as set."""
+    """The published figure, or the goal."""
     reach: float
-    """The worst that still counts as reached."""
+    """The worst value that still counts as reached."""
     better: Literal["lower", "higher"] = "lower"
     source: str
 
-    def reached(self, value: float) -> bool:
-        """Is this as good as promised?"""
+    def is_reached(self, value: float) -> bool:
+        """Is this value good enough?"""
         return value <= self.reach if self.better == "lower" else value >= self.reach
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A recipe, read and checked."""
+    """A recipe with its configs."""
 
     about: About
     figure: Figure | None
     task: str
+    """The name of the task in TASKS, or of a plugin."""
     data: Config
     kind: str
-    """The model's name in MODELS."""
+    """The name of the model in MODELS, or of a plugin."""
     model: Config
     train: Training
 
     @property
+    def task_class(self) -> type[OpenTask]:
+        """The class of the task."""
+        task = find_part("task", self.task)
+        assert issubclass(task, OpenTask)
+        return task
+
+    @property
+    def model_class(self) -> type[nn.Module]:
+        """The class of the model."""
+        model = find_part("model", self.kind)
+        assert issubclass(model, nn.Module)
+        return model
+
+    @property
     def source(self) -> str | None:
-        """The run folder that the model begins with, if it takes one."""
+        """The run folder whose model this one starts from, if there is one."""
         given = getattr(self.model, "source", None)
         return None if given is None else str(given)
 
     @property
     def reads_as_source(self) -> bool:
-        """Are the data in the tokeniser of that run?"""
+        """Do the data use the tokeniser of that run?"""
         return getattr(self.data, "tokeniser", None) == "source"
 
     def to_toml(self) -> str:
-        """Every value written out, also those that were not given."""
-        tables: dict[str, object] = {"task": self.task, "about": written(self.about)}
+        """The recipe as TOML, with the values of all defaults."""
+        tables: dict[str, object] = {"task": self.task, "about": config_values(self.about)}
         if self.figure is not None:
-            tables["figure"] = written(self.figure)
-        tables["data"] = written(self.data)
-        tables["model"] = {"kind": self.kind, **written(self.model)}
-        tables["train"] = written(self.train)
+            tables["figure"] = config_values(self.figure)
+        tables["data"] = config_values(self.data)
+        tables["model"] = {"kind": self.kind, **config_values(self.model)}
+        tables["train"] = config_values(self.train)
         return tomli_w.dumps(tables)
 
 
-def shipped() -> dict[str, str]:
+def shipped_recipes() -> dict[str, str]:
     """The text of every recipe in the package, by name."""
     folder = resources.files("regard.recipes")
     files = sorted(folder.iterdir(), key=lambda each: each.name)
@@ -102,20 +119,20 @@ def shipped() -> dict[str, str]:
     }
 
 
-def read(name: str, changes: Sequence[str] = ()) -> Recipe:
+def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
     """The recipe of that name, or in that file, with some values changed: `model.width=64`."""
     path = Path(name)
     if path.suffix == ".toml" or path.is_file():
         if not path.is_file():
             raise UserError(f"{path}: no such recipe file")
-        text, source = text_in(path), str(path)
-    else:
-        text, source = choose("recipe", name, shipped()), name
-    return parsed(text, source, changes)
+        in_run = (path.parent / "config.json").exists()
+        text = read_utf8(path)
+        return parse_recipe(text, str(path), changes, folder=path.parent, trusted=not in_run)
+    return parse_recipe(choose("recipe", name, shipped_recipes()), name, changes)
 
 
-def text_in(path: Path) -> str:
-    """The text of a small file that is there."""
+def read_utf8(path: Path) -> str:
+    """The text of a small file that exists."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -125,20 +142,34 @@ def text_in(path: Path) -> str:
         raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def parsed(text: str, source: str, changes: Sequence[str] = ()) -> Recipe:
-    """A recipe from its text."""
+def parse_recipe(
+    text: str,
+    source: str,
+    changes: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+    trusted: bool = True,
+) -> Recipe:
+    """A recipe from its text; `source` is its name in errors.
+
+    Files of plugins are relative to `folder`, those of `changes` to the working directory. A recipe
+    that is not trusted imports only plugins that were named on the command line (plugins.py).
+    """
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source}: not TOML: {error}") from None
+    resolve_names(tables, folder or Path.cwd())
     absent = []
     for change in changes:
         key, _, given = change.partition("=")
-        if not given and not _holds(tables, key.strip()):
+        if not given and not _has_key(tables, key.strip()):
             absent.append(key.strip())
         set_value(tables, change)
+    resolve_names(tables, Path.cwd())
     try:
-        recipe = checked(tables)
+        load_plugins(tables, trusted=trusted)
+        recipe = build_recipe(tables)
         for key in absent:
             _require_key(recipe, key)
     except UserError as error:
@@ -146,31 +177,28 @@ def parsed(text: str, source: str, changes: Sequence[str] = ()) -> Recipe:
     return recipe
 
 
-def checked(tables: Mapping[str, object]) -> Recipe:
+def build_recipe(tables: Mapping[str, object]) -> Recipe:
     """A recipe from its tables."""
     for name in tables:
         if name not in _PARTS:
             raise unknown("part of a recipe", name, _PARTS)
-    task = choose("task", str(tables.get("task", "language_model")), TASKS)
-    model = dict(table(tables, "model"))
+    task = str(tables.get("task", "language_model"))
+    model = dict(_table(tables, "model"))
     kind = str(model.pop("kind", ""))
-    config = vars(choose("model", kind, MODELS))["Config"]
-    assert isinstance(config, type)
-    assert issubclass(config, Config)
     figure = tables.get("figure")
     return Recipe(
-        about=parse(About, table(tables, "about"), at="about"),
-        figure=None if figure is None else parse(Figure, table(tables, "figure"), at="figure"),
-        task=str(tables.get("task", "language_model")),
-        data=parse(task.Data, table(tables, "data"), at="data"),
+        about=parse(About, _table(tables, "about"), at="about"),
+        figure=None if figure is None else parse(Figure, _table(tables, "figure"), at="figure"),
+        task=task,
+        data=parse(config_of("task", task), _table(tables, "data"), at="data"),
         kind=kind,
-        model=parse(config, model, at="model"),
-        train=parse(Training, table(tables, "train"), at="train"),
+        model=parse(config_of("model", kind), model, at="model"),
+        train=parse(Training, _table(tables, "train"), at="train"),
     )
 
 
-def table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """A table of the recipe, which must be there."""
+def _table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
+    """A table of the recipe, which must exist."""
     found = tables.get(name)
     if not isinstance(found, Mapping):
         raise UserError(f"the table [{name}] is missing")
@@ -178,9 +206,9 @@ def table(tables: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 
 def set_value(tables: dict[str, object], change: str) -> None:
-    """Change one value: `train.optimiser.lr=0.1`; what is no TOML value is taken as text.
+    """Change one value: `train.optimiser.lr=0.1`; what is not a TOML value is taken as text.
 
-    Nothing behind the sign takes the value out, as if the recipe did not have it: `model.source=`.
+    Without a value, the key is removed from the recipe: `model.source=`.
     """
     path, equals, given = change.partition("=")
     *outer, last = path.strip().split(".")
@@ -201,10 +229,10 @@ def set_value(tables: dict[str, object], change: str) -> None:
         here[last] = given
 
 
-def _holds(tables: Mapping[str, object], key: str) -> bool:
-    """Has a recipe this key?
+def _has_key(tables: Mapping[str, object], key: str) -> bool:
+    """Does a recipe have this key?
 
-    >>> _holds({"model": {"layers": 2}}, "model.layers"), _holds({"task": "tag"}, "model.layers")
+    >>> _has_key({"model": {"layers": 2}}, "model.layers"), _has_key({}, "model.layers")
     (True, False)
     """
     here: object = tables
@@ -216,7 +244,7 @@ def _holds(tables: Mapping[str, object], key: str) -> bool:
 
 
 def _require_key(recipe: Recipe, key: str) -> None:
-    """Refuse a key that no recipe of this task and model has: what is taken out is not checked."""
+    """Raise if no recipe of this task and model has the key: a removed key is not checked else."""
     here: object = recipe
     for name in key.split("."):
         known = tuple(type(here).model_fields) if isinstance(here, BaseModel) else _PARTS
@@ -226,7 +254,7 @@ def _require_key(recipe: Recipe, key: str) -> None:
 
 
 def differences(one: Recipe, other: Recipe) -> list[str]:
-    """Where two recipes do not train the same: each key with its value in both."""
+    """The keys that make two recipes train differently, each with its value in both."""
     values, others = (dict(_flat(tomllib.loads(each.to_toml()))) for each in (one, other))
     return [
         f"{key} is {values.get(key, 'not given')} and was {others.get(key, 'not given')}"
@@ -248,7 +276,7 @@ def _flat(tables: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{name}", value
 
 
-def written(config: BaseModel) -> dict[str, object]:
-    """The values of a config that TOML can hold; None is left out."""
+def config_values(config: BaseModel) -> dict[str, object]:
+    """The values of a config for TOML; None is left out."""
     values: dict[str, object] = config.model_dump(mode="json", exclude_none=True)
     return values

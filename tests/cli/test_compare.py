@@ -9,7 +9,7 @@ import pytest
 
 from regard.core.errors import UserError
 from regard.experiments.compare import Comparison, train_one, varied
-from regard.runs.recipe import read
+from regard.runs.recipe import read_recipe
 from regard.runs.run import create
 from tests.cli.command import Regard
 
@@ -28,7 +28,7 @@ def _trained_here(monkeypatch: pytest.MonkeyPatch, as_users_run_it: None) -> Non
     """Train in this process, one run after the other: a new process takes a second to begin."""
 
     def train(folder: Path, data: Path, threads: int) -> None:
-        recipe = read(str(folder.with_suffix(".toml")))
+        recipe = read_recipe(str(folder.with_suffix(".toml")))
         create(recipe, folder, data, "cpu").train()
 
     monkeypatch.setattr("regard.experiments.compare.train_one", train)

@@ -13,7 +13,7 @@ from regard.attention import record
 from regard.data.text.parallel import encoded
 from regard.inference.align import alignments
 from regard.inference.translate import Looking, alignment, payloads, target_words, translations
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.translate import Translation
 from tests.cli.command import Regard
@@ -51,7 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """A run of each kind."""
     folder, made = tmp_path_factory.mktemp("runs"), {}
     for kind, rest in KINDS.items():
-        run = create(parsed(TINY % (kind, rest), kind), folder / kind, folder, "cpu")
+        run = create(parse_recipe(TINY % (kind, rest), kind), folder / kind, folder, "cpu")
         run.train()
         made[kind] = load(folder / kind, "cpu")
     return made
@@ -184,7 +184,7 @@ def test_copied_words_are_aligned_and_cut_lines_are_called_by_their_numbers(
     text = text.replace(
         "[model]", 'copies = true\nmin_frequency = 20\nmax_length = 12\ntoo_long = "cut"\n[model]'
     )
-    run = create(parsed(text, "copy"), tmp_path / "run", tmp_path, "cpu")
+    run = create(parse_recipe(text, "copy"), tmp_path / "run", tmp_path, "cpu")
     task = run.task
     assert isinstance(task, Translation)
     lines = ["tell Xavonir", "tell Xavonir " + "that 48213 is ready " * 4, ""]

@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.attention import intervene, without
 from regard.attention.tape import Look
 from regard.core.errors import UserError
-from regard.decode import Greedy, Request, generate
+from regard.decode import GenerationRequest, Greedy, generate
 from regard.experiments.heads import (
     First,
     Head,
@@ -23,7 +23,7 @@ from regard.export.ctranslate2 import export
 from regard.layers.text_encoder import Encoding
 from regard.models.language.gpt import GPTState, SteppedState
 from regard.runs.pretrained import save_pretrained
-from regard.runs.recipe import checked
+from regard.runs.recipe import build_recipe
 from regard.runs.run import Run, create, load
 
 ENCODER = {"width": 12, "heads": 3, "layers": 2, "hidden": 8, "context": 32, "dropout": 0.1}
@@ -33,7 +33,7 @@ ROWS = ["a good dog\tyes", "a bad cat\tno", "good cats\tyes", "no dog\tno", "bad
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     (tmp_path / "train.tsv").write_text("\n".join(ROWS) + "\n")
-    recipe = checked(
+    recipe = build_recipe(
         {
             "task": "classify",
             "about": {"title": "t", "paper": "p", "minutes": 1.0},
@@ -119,7 +119,7 @@ GPT_BODY = {"width": 12, "heads": 3, "layers": 2, "context": 32}
 def gpt_run(tmp_path: Path, **model: object) -> Run:
     (tmp_path / "plain.txt").write_text("a good dog\nand a bad cat\n" * 20)
     made = create(
-        checked(
+        build_recipe(
             {
                 "task": "language_model",
                 "about": {"title": "t", "paper": "p", "minutes": 1.0},
@@ -154,7 +154,7 @@ def test_a_pruned_gpt_reads_and_writes_as_one_with_shut_heads(
     shut = {"layers.0.attention": without(0, 2), "layers.1.attention": without(1)}
     left = load(leave_pruned(run, tmp_path / "left", tmp_path, kept).folder)
     tokens = torch.tensor([[5, 6, 7, 8]])
-    asked = Request(policy=Greedy(), max_tokens=12)
+    asked = GenerationRequest(policy=Greedy(), max_tokens=12)
     with torch.no_grad(), intervene(run.model, shut):
         expected, texts = run.model(tokens)[0].logits(), generate(run.model, [[5], [6, 7]], asked)
     with torch.no_grad():
@@ -191,7 +191,7 @@ def test_the_head_ranking_of_a_gpt_names_sites_that_pruning_takes(tmp_path: Path
 
 
 def test_a_classifier_on_a_gpt_is_pruned_too(run: Run, tmp_path: Path) -> None:
-    recipe = checked(
+    recipe = build_recipe(
         {
             "task": "classify",
             "about": {"title": "t", "paper": "p", "minutes": 1.0},

@@ -10,15 +10,15 @@ import torch
 import transformers
 
 from regard.core.errors import UserError
-from regard.decode import Greedy, Request
+from regard.decode import GenerationRequest, Greedy
 from regard.runs.pretrained import from_pretrained, import_run, save_pretrained
-from regard.runs.recipe import checked, read, written
+from regard.runs.recipe import build_recipe, config_values, read_recipe
 from regard.runs.run import create, load
 from tests.hub.decoder_folders import LINES, gpt2_folder, gpt_folder, marian_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
 transformers.logging.set_verbosity_error()
-GREEDY = Request(policy=Greedy(), max_tokens=12)
+GREEDY = GenerationRequest(policy=Greedy(), max_tokens=12)
 
 
 def kept(folder: Path, place: Path) -> Path:
@@ -106,7 +106,7 @@ def test_the_marks_around_texts_are_written_too(tmp_path: Path, pair: bool) -> N
         "model": {"kind": "gpt_classifier", "source": str(source)},
         "train": {"updates": 1, "optimiser": {"name": "adamw", "lr": 1e-3}},
     }
-    run = create(checked(tables), tmp_path / "run", tmp_path, "cpu")
+    run = create(build_recipe(tables), tmp_path / "run", tmp_path, "cpu")
     for each in run.model.parameters():
         torch.nn.init.normal_(each, std=0.4)
     save_pretrained(run, tmp_path / "out")
@@ -123,8 +123,8 @@ def test_the_marks_around_texts_are_written_too(tmp_path: Path, pair: bool) -> N
         for told, there in zip(opened.predict(lines), likely, strict=True):
             assert list(told.fields["probabilities"].values()) == pytest.approx(there, abs=2e-6)
     if pair:
-        tables["data"] = {**written(run.recipe.data), "both_ways": True}
-        turned = create(checked(tables), tmp_path / "turned", tmp_path, "cpu")
+        tables["data"] = {**config_values(run.recipe.data), "both_ways": True}
+        turned = create(build_recipe(tables), tmp_path / "turned", tmp_path, "cpu")
         with pytest.raises(UserError, match=r"both orders .* data\.both_ways=false"):
             save_pretrained(turned, tmp_path / "other")
         assert not (tmp_path / "other").exists()
@@ -170,7 +170,7 @@ def test_an_imported_run_is_trained_on_from(tmp_path: Path) -> None:
             (tmp_path / f"{split}.{side}").write_text("\n".join(lines))
     for run, window in ((gpt, ["data.window=8"]), (marian, [])):
         changes = [f"model.source={run}", "train.epochs=1", "data.batch=2", *window]
-        recipe = read(str(run / "recipe.toml"), changes)
+        recipe = read_recipe(str(run / "recipe.toml"), changes)
         begun = create(recipe, tmp_path / f"tuned-{run.name}", tmp_path, "cpu")
         source = load(run, "cpu").model.state_dict()
         own = begun.model.state_dict()

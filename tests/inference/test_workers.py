@@ -12,7 +12,7 @@ from regard.core.errors import UserError
 from regard.inference import workers
 from regard.inference.translate import Line, Looking
 from regard.inference.workers import Settings, Workers, translate, usual
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.translate import Translation
 
@@ -50,7 +50,7 @@ LINES = ["3 mai 1998", "", LONG, "12 July 2026", " ", "4. August", "$x\t<b>", "æ
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("runs")
-    create(parsed(RECIPE, "tiny"), folder / "dates", folder, "cpu").train()
+    create(parse_recipe(RECIPE, "tiny"), folder / "dates", folder, "cpu").train()
     return load(folder / "dates", "cpu")
 
 

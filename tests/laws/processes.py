@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from regard.runs.recipe import Recipe, parsed
+from regard.runs.recipe import Recipe, parse_recipe
 from regard.runs.run import create, open_run
 from regard.train.loop import Loop
 from regard.train.parallel.world import process_group
@@ -114,7 +114,7 @@ def recipe(name: str, runs: Path) -> Recipe:
     # Tables of which a batch has a few rows: their gradients are sparse.
     sparse = ['train.optimiser={ name = "adagrad", lr = 0.1 }'] if task == "word_vectors" else []
     model = model.replace("{runs}", str(runs))
-    return parsed(RECIPE.format(task=task, data=data, model=model), name, sparse)
+    return parse_recipe(RECIPE.format(task=task, data=data, model=model), name, sparse)
 
 
 def write_data(folder: Path) -> None:

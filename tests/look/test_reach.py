@@ -14,7 +14,7 @@ from regard.inference.pictures import position_table, view_run
 from regard.models.language.attention_rnn_lm import AttentionRNNLM
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.translation.bahdanau import Bahdanau
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create
 from tests.recipes.test_recipes import SMALL
 
@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (folder / "text.txt").write_text("to be or not to be that is the question\n" * 60)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        made = create(parsed(SMALL, "small"), folder / "gpt", folder, "cpu")
+        made = create(parse_recipe(SMALL, "small"), folder / "gpt", folder, "cpu")
         made.train()
     made.model.eval()
     return made

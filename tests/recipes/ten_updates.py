@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from regard.runs.recipe import read, shipped
+from regard.runs.recipe import read_recipe, shipped_recipes
 from regard.runs.run import Run
 from regard.train.display import SilentDisplay
 from regard.train.evaluate import FirstBatch
@@ -59,7 +59,7 @@ def losses_of(names: list[str], folder: Path) -> dict[str, list[float]]:
 
     found = {}
     for name in names:
-        larger = LARGER.get(read(name).task, ())
+        larger = LARGER.get(read_recipe(name).task, ())
         found[name] = ten_losses(made(name, texts, folder / name, source, *larger))
         print(name, found[name][-1], file=sys.stderr, flush=True)
     return found
@@ -68,4 +68,4 @@ def losses_of(names: list[str], folder: Path) -> dict[str, list[float]]:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        print(json.dumps(losses_of(sys.argv[1:] or list(shipped()), Path(place)), indent=1))
+        print(json.dumps(losses_of(sys.argv[1:] or list(shipped_recipes()), Path(place)), indent=1))

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from regard.core.errors import UserError
-from regard.runs.recipe import Recipe, parsed, read, shipped
+from regard.runs.recipe import Recipe, parse_recipe, read_recipe, shipped_recipes
 from regard.runs.run import Run, create, load, open_run
 from regard.train.evaluate import FirstBatch, evaluate
 from regard.train.optimise import build_optimiser
@@ -94,8 +94,8 @@ def write_texts(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     lines = [" ".join(draw.choices(WORDS, k=12)) for _ in range(300)]
     (folder / "text.txt").write_text("\n".join(lines))
-    for text in shipped().values():
-        recipe = parsed(text, "shipped")
+    for text in shipped_recipes().values():
+        recipe = parse_recipe(text, "shipped")
         for name in files_in(recipe.data.model_dump(mode="json")):
             path = folder / name
             path.parent.mkdir(exist_ok=True, parents=True)
@@ -118,7 +118,7 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def small(texts: Path, tmp_path: Path, *changes: str) -> Recipe:
-    return parsed(SMALL, "small.toml", changes)
+    return parse_recipe(SMALL, "small.toml", changes)
 
 
 SMALLER = {
@@ -135,7 +135,7 @@ SMALLER = {
 
 def shortened(name: str) -> list[str]:
     """Changes that make a shipped recipe one of two updates."""
-    recipe = read(name)
+    recipe = read_recipe(name)
     data = recipe.data.model_dump(exclude_none=True)
     length = "train.updates=2" if recipe.train.updates is not None else "train.epochs=1"
     smaller = [f"data.{key}={value}" for key, value in SMALLER.items() if key in data]
@@ -161,9 +161,9 @@ def sources(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[
 def made(name: str, texts: Path, folder: Path, sources: Callable[[str], Path], *more: str) -> Run:
     """A new run of a shipped recipe, with further changes."""
     changes = [*shortened(name), *more]
-    if (source := read(name).source) is not None:
+    if (source := read_recipe(name).source) is not None:
         changes.append(f"model.source={sources(Path(source).name)}")
-    return create(read(name, changes), folder, texts, "cpu")
+    return create(read_recipe(name, changes), folder, texts, "cpu")
 
 
 FEW_PAIRS = ("train=200", "validation=20", "test=20")
@@ -172,11 +172,11 @@ FEW_PAIRS = ("train=200", "validation=20", "test=20")
 
 def few_pairs(name: str) -> list[str]:
     """Changes that make a recipe generate fewer pairs, if it generates any."""
-    data = read(name).data.model_dump(exclude_none=True)
+    data = read_recipe(name).data.model_dump(exclude_none=True)
     return [f"data.generate.{each}" for each in FEW_PAIRS] if "generate" in data else []
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_recipes())
 def test_every_shipped_recipe_builds_and_takes_two_steps(
     name: str, texts: Path, tmp_path: Path, sources: Callable[[str], Path]
 ) -> None:
@@ -203,14 +203,14 @@ def test_every_shipped_recipe_builds_and_takes_two_steps(
 def test_a_source_that_is_not_trained_yet_is_said_with_its_recipe(
     texts: Path, tmp_path: Path, as_users_run_it: None
 ) -> None:
-    recipe = read("ptb-cache", [f"model.source={tmp_path / 'ptb-lstm'}"])
+    recipe = read_recipe("ptb-cache", [f"model.source={tmp_path / 'ptb-lstm'}"])
     with pytest.raises(UserError, match=r"begins with the run.*regard train ptb-lstm"):
         create(recipe, tmp_path / "run", texts, "cpu")
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_recipes())
 def test_a_shipped_recipe_says_what_it_is(name: str) -> None:
-    recipe, text = read(name), shipped()[name]
+    recipe, text = read_recipe(name), shipped_recipes()[name]
     assert text.startswith("# ")
     assert f"regard train {name}" in text
     assert recipe.about.paper
@@ -237,35 +237,37 @@ def test_a_run_trains_is_loaded_and_measures_the_same(texts: Path, tmp_path: Pat
 def test_a_figure_to_watch_that_there_is_not_is_named_before_training(
     texts: Path, tmp_path: Path
 ) -> None:
-    recipe = parsed(SMALL, "small.toml", ["train.monitor=perplexty"])
+    recipe = parse_recipe(SMALL, "small.toml", ["train.monitor=perplexty"])
     with pytest.raises(UserError, match="unknown metric 'perplexty': did you mean 'perplexity'"):
         create(recipe, tmp_path / "run", texts, "cpu")
     assert not (tmp_path / "run").exists()
 
 
 def test_the_resolved_recipe_reads_back_as_itself() -> None:
-    for name, text in {**shipped(), "small": SMALL}.items():
-        recipe = parsed(text, name)
-        assert parsed(recipe.to_toml(), name) == recipe
+    for name, text in {**shipped_recipes(), "small": SMALL}.items():
+        recipe = parse_recipe(text, name)
+        assert parse_recipe(recipe.to_toml(), name) == recipe
 
 
 def test_changes_reach_the_recipe() -> None:
-    recipe = parsed(SMALL, "small", ["model.width=16", "data.train=other.txt", "train.clip=0.5"])
+    recipe = parse_recipe(
+        SMALL, "small", ["model.width=16", "data.train=other.txt", "train.clip=0.5"]
+    )
     assert recipe.model.model_dump()["width"] == 16
     assert (recipe.data.train, recipe.train.clip) == ("other.txt", 0.5)
 
 
 def test_a_change_to_nothing_takes_a_value_out() -> None:
-    plain = parsed(SMALL, "small")
-    assert parsed(SMALL, "small", ["train.clip=0.5", "train.clip="]) == plain
-    assert parsed(SMALL, "small", ["train.clip=", "train.clip=3"]).train.clip == 3
+    plain = parse_recipe(SMALL, "small")
+    assert parse_recipe(SMALL, "small", ["train.clip=0.5", "train.clip="]) == plain
+    assert parse_recipe(SMALL, "small", ["train.clip=", "train.clip=3"]).train.clip == 3
 
 
 def test_what_another_kind_does_not_know_can_be_taken_out() -> None:
     changes = ["model.kind=rnn_lm", "model.heads=", "model.context="]
-    assert parsed(SMALL, "small", changes).model.model_dump()["layers"] == 1
+    assert parse_recipe(SMALL, "small", changes).model.model_dump()["layers"] == 1
     with pytest.raises(UserError, match=r"small: unknown key 'heads'"):
-        parsed(SMALL, "small", [*changes, "model.heads="])
+        parse_recipe(SMALL, "small", [*changes, "model.heads="])
 
 
 BAD = {
@@ -308,7 +310,7 @@ def test_a_bad_recipe_is_named(
 ) -> None:
     more, changes, message = BAD[case]
     with pytest.raises(UserError, match=message):
-        create(parsed(SMALL + more, "small.toml", changes), tmp_path / "run", texts, "cpu")
+        create(parse_recipe(SMALL + more, "small.toml", changes), tmp_path / "run", texts, "cpu")
 
 
 def test_a_folder_of_its_name_does_not_hide_a_recipe(
@@ -316,7 +318,7 @@ def test_a_folder_of_its_name_does_not_hide_a_recipe(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ptb-lstm").mkdir()
-    assert read("ptb-lstm").kind
+    assert read_recipe("ptb-lstm").kind
 
 
 @pytest.mark.parametrize("change", ["data.tokeniser=word", "model.end=4"])
@@ -327,16 +329,16 @@ def test_a_text_with_turns_is_trained_on(change: str, texts: Path, tmp_path: Pat
 
 def test_unknown_recipes_and_missing_files_are_named(tmp_path: Path, as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="unknown recipe 'ptb-elmen': did you mean 'ptb-elman'"):
-        read("ptb-elmen")
+        read_recipe("ptb-elmen")
     with pytest.raises(UserError, match=r"nowhere\.toml: no such recipe file"):
-        read(str(tmp_path / "nowhere.toml"))
+        read_recipe(str(tmp_path / "nowhere.toml"))
     (tmp_path / "texts.txt").write_text("a")
     with pytest.raises(
         UserError, match=r"text\.txt: no such file; did you mean .*texts\.txt\?.*--data"
     ):
-        create(parsed(SMALL, "small"), tmp_path / "run", tmp_path, "cpu")
+        create(parse_recipe(SMALL, "small"), tmp_path / "run", tmp_path, "cpu")
     with pytest.raises(UserError, match="It comes from: Mikolov's"):
-        create(read("ptb-lstm"), tmp_path / "run", tmp_path, "cpu")
+        create(read_recipe("ptb-lstm"), tmp_path / "run", tmp_path, "cpu")
 
 
 def test_runs_that_cannot_be_opened_are_named(
@@ -383,7 +385,7 @@ def test_a_damaged_file_of_a_run_is_named(
         open_run(tmp_path / "run")
     if name == "recipe.toml":
         with pytest.raises(UserError, match=message):
-            read(str(tmp_path / "run" / name))
+            read_recipe(str(tmp_path / "run" / name))
 
 
 def test_a_checkpoint_of_another_shape_is_refused(

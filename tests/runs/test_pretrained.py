@@ -19,7 +19,7 @@ from regard.runs.pretrained import (
     sentence_vectors,
     usage_of,
 )
-from regard.runs.recipe import checked
+from regard.runs.recipe import build_recipe
 from regard.runs.run import create, load
 from tests.hub.decoder_folders import gpt2_folder
 from tests.hub.folders import VOCABULARY, bert_folder, changed, roberta_folder, tokeniser
@@ -188,7 +188,7 @@ def test_a_recipe_begins_with_an_imported_run(bert: Path, tmp_path: Path) -> Non
     import_run(from_pretrained(bert), tmp_path / "run", tmp_path)
     rows = [("a good dog !", "yes"), ("bad cats .", "no")] * 10
     (tmp_path / "train.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
-    recipe = checked(
+    recipe = build_recipe(
         {
             "task": "classify",
             "about": {"title": "t", "paper": "p", "minutes": 1.0},

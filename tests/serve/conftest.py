@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from regard.inference.predict import served
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load, open_run
 from regard.serve import Limits, Served
 from regard.serve.server import Server, server
@@ -76,9 +76,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         for name, recipe in RECIPES.items():
-            create(parsed(recipe, name), folder / name, folder, "cpu").train()
+            create(parse_recipe(recipe, name), folder / name, folder, "cpu").train()
             made[name] = load(folder / name, "cpu")
-        made["new"] = create(parsed(RECIPES["gpt"], "new"), folder / "new", folder, "cpu")
+        made["new"] = create(parse_recipe(RECIPES["gpt"], "new"), folder / "new", folder, "cpu")
     return made
 
 

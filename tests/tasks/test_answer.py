@@ -13,7 +13,7 @@ from regard.core.errors import UserError
 from regard.data.text.questions import Question, questions
 from regard.data.text.tokeniser import Tokeniser, train
 from regard.data.text.windows import NumberedWindows, Windowing, ends_of
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import create, load
 from regard.tasks.answer import Found, better
 from regard.tasks.squad_metrics import exact_match, f1, over_all
@@ -210,7 +210,7 @@ optimiser = { name = "adamw", lr = 5e-3 }
 def test_a_reader_is_trained_measured_saved_and_used(gaps: bool, tmp_path: Path) -> None:
     (tmp_path / "train.json").write_text(json.dumps(squad(20, gaps=gaps)))
     changes = [f"data.unanswerable={str(gaps).lower()}"]
-    run = create(parsed(RECIPE, "tiny", changes), tmp_path / "run", tmp_path, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny", changes), tmp_path / "run", tmp_path, "cpu")
     before = run.evaluate("validation")
     run.train()
     again = load(tmp_path / "run", "cpu")
@@ -231,7 +231,7 @@ def test_no_answer_is_given_where_it_scores_better(tmp_path: Path) -> None:
     asked = "who ?\tann wears red ."
     for threshold, empty in ((-1e9, True), (1e9, False)):
         changes = ["data.unanswerable=true", f"data.threshold={threshold}"]
-        recipe = parsed(RECIPE, "tiny", changes)
+        recipe = parse_recipe(RECIPE, "tiny", changes)
         run = create(recipe, tmp_path / f"run{empty}", tmp_path, "cpu")
         (said,) = run.predict([asked])
         assert (said.text == "") == empty
@@ -241,15 +241,15 @@ def test_no_answer_is_given_where_it_scores_better(tmp_path: Path) -> None:
 def test_what_cannot_be_asked_is_said(tmp_path: Path, pieces: Tokeniser) -> None:
     (tmp_path / "train.json").write_text(json.dumps(squad(3, gaps=True)))
     run = create(
-        parsed(RECIPE, "tiny", ["data.unanswerable=true"]), tmp_path / "a", tmp_path, "cpu"
+        parse_recipe(RECIPE, "tiny", ["data.unanswerable=true"]), tmp_path / "a", tmp_path, "cpu"
     )
     with pytest.raises(UserError, match="line 1: a question and a passage were expected"):
         run.predict(["who ?"])
     with pytest.raises(UserError, match=r"0\.3: there is no answer; set data\.unanswerable"):
-        create(parsed(RECIPE, "tiny"), tmp_path / "b", tmp_path, "cpu")
+        create(parse_recipe(RECIPE, "tiny"), tmp_path / "b", tmp_path, "cpu")
     with pytest.raises(UserError, match="stride=30 would skip some"):
         create(
-            parsed(RECIPE, "tiny", ["data.stride=30", "data.unanswerable=true"]),
+            parse_recipe(RECIPE, "tiny", ["data.stride=30", "data.unanswerable=true"]),
             tmp_path / "c",
             tmp_path,
             "cpu",

@@ -8,7 +8,7 @@ import torch
 from regard.core.errors import UserError
 from regard.data import IGNORE
 from regard.data.text.characters import spelled
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import create
 from regard.tasks.bidirectional_lm import BidirectionalLM, preceding
 
@@ -44,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_words_are_spelled_as_they_are_and_predicted_only_if_frequent(place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny"), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny"), place / "run", place, "cpu")
     assert isinstance(run.task, BidirectionalLM)
     batch, words = run.task.batches().batch(0, 0), run.task.reads
     read = ["to", "be", "or", "not", "to", "be"]
@@ -57,7 +57,7 @@ def test_words_are_spelled_as_they_are_and_predicted_only_if_frequent(place: Pat
 
 
 def test_the_loss_is_the_mean_over_both_directions(place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny"), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny"), place / "run", place, "cpu")
     batch = run.task.batches().batch(0, 0)
     run.model.eval()
     loss = run.task.loss(run.model, batch, None)
@@ -70,7 +70,7 @@ def test_the_loss_is_the_mean_over_both_directions(place: Path) -> None:
 
 
 def test_it_trains_and_measures(place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny"), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny"), place / "run", place, "cpu")
     before = run.evaluate()["loss"]
     assert run.train().outcome == "finished"
     assert run.evaluate()["perplexity"] < torch.tensor(before).exp()
@@ -78,4 +78,4 @@ def test_it_trains_and_measures(place: Path) -> None:
 
 def test_a_text_that_is_not_in_words_is_refused(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="reads words one after another"):
-        parsed(RECIPE, "tiny", ["data.tokeniser=char"])
+        parse_recipe(RECIPE, "tiny", ["data.tokeniser=char"])

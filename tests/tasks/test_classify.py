@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.classification_data import Examples, pieces
 from regard.tasks.classify import Classification
@@ -59,7 +59,7 @@ def opened(place: Path, **data: object) -> Classification:
 
 
 def trained(place: Path, *changes: str) -> Run:
-    run = create(parsed(RECIPE, "tiny", changes), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny", changes), place / "run", place, "cpu")
     run.train()
     return run
 
@@ -161,7 +161,7 @@ def test_class_weights_count_in_training_only(place: Path) -> None:
 
 def test_word_vectors_begin_the_table(place: Path) -> None:
     (place / "v.txt").write_text("great 1 2 3 4 5 6 7 8\nFILM 9 9 9 9 9 9 9 9\n")
-    run = create(parsed(RECIPE, "t", ["data.vectors=v.txt"]), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "t", ["data.vectors=v.txt"]), place / "run", place, "cpu")
     assert isinstance(run.task, Classification)
     (number,) = run.task.tokeniser.encode("great")
     table = run.model.state_dict()["words.table.weight"]
@@ -179,7 +179,9 @@ def test_a_class_that_only_the_kept_share_has_is_known(place: Path) -> None:
 
 
 def test_figures_over_batches_are_those_of_the_confusion(place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny", ["data.evaluate_batch=7"]), place / "run", place, "cpu")
+    run = create(
+        parse_recipe(RECIPE, "tiny", ["data.evaluate_batch=7"]), place / "run", place, "cpu"
+    )
     assert isinstance(run.task, Classification)
     figures, counted = run.evaluate("test"), run.task.confusion(run.model, "test")
     assert figures["macro_f1"] == pytest.approx(counted.macro_f1)

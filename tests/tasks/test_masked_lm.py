@@ -14,7 +14,7 @@ from regard.inference.attention import seen
 from regard.inference.translate import Looking
 from regard.models.language.gpt import GPT as GPTModel
 from regard.models.text.gpt_classifier import GPTClassifier
-from regard.runs.recipe import Recipe, parsed
+from regard.runs.recipe import Recipe, parse_recipe
 from regard.runs.run import create, load, open_run
 from regard.tasks.masked_lm import MaskedLM
 from regard.train.prefetch import PrefetchedBatches
@@ -84,7 +84,7 @@ def trained(place: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch, unchecked():
         patch.setenv("REGARD_CACHE", str(place / "cache"))
         torch.manual_seed(0)
-        create(parsed(RECIPE, "tiny"), place / "bert", place, "cpu").train()
+        create(parse_recipe(RECIPE, "tiny"), place / "bert", place, "cpu").train()
     return place / "bert"
 
 
@@ -111,7 +111,7 @@ def test_it_learns_words_and_what_follows_and_fills_in(trained: Path) -> None:
 
 
 def test_a_training_that_was_stopped_sees_the_same_batches(trained: Path, place: Path) -> None:
-    recipe = parsed(RECIPE, "tiny", ["train.updates=60", "train.save_every=20"])
+    recipe = parse_recipe(RECIPE, "tiny", ["train.updates=60", "train.save_every=20"])
     whole = create(recipe, place / "whole", place, "cpu")
     whole.train()
     again = create(recipe, place / "again", place, "cpu")
@@ -152,7 +152,7 @@ def test_an_error_in_the_thread_reaches_the_caller() -> None:
 
 
 def test_the_losses_of_processes_add_up_to_that_of_one(place: Path) -> None:
-    plain = parsed(RECIPE, "tiny", ["model.encoder.attention_dropout=0.0"])
+    plain = parse_recipe(RECIPE, "tiny", ["model.encoder.attention_dropout=0.0"])
     run = create(plain, place / "plain", place, "cpu")
     task, model = run.task, run.model.train()
     batches = task.batches()
@@ -212,7 +212,7 @@ optimiser = { name = "adamw", lr = 3e-3 }
 
 
 def fine(trained: Path, *changes: str) -> Recipe:
-    return parsed(FINE, "fine", [f"model.source={trained}", *changes])
+    return parse_recipe(FINE, "fine", [f"model.source={trained}", *changes])
 
 
 def test_a_classifier_begins_with_it_and_reads_as_it_does(trained: Path, place: Path) -> None:
@@ -289,11 +289,11 @@ optimiser = { name = "adamw", lr = 3e-3 }
 
 
 def test_gpts_classifier_reads_between_marks_and_goes_on_guessing(place: Path) -> None:
-    create(parsed(GPT, "gpt"), place / "gpt", place, "cpu").train()
+    create(parse_recipe(GPT, "gpt"), place / "gpt", place, "cpu").train()
     text = FINE.replace("bert_classifier", "gpt_classifier")
     pair = ["data.train=same.tsv", "data.validation=same.tsv", "data.text=[2, 3]"]
     changes = [f"model.source={place / 'gpt'}", 'data.frame="gpt"', "model.guessing=0.5", *pair]
-    run = create(parsed(text, "fine", changes), place / "sst", place, "cpu")
+    run = create(parse_recipe(text, "fine", changes), place / "sst", place, "cpu")
     batch = run.task.batches().batch(0, 0)
     known = load(place / "gpt", "cpu").task.sizes["vocabulary"]
     assert run.task.sizes["vocabulary"] == known + 3
@@ -367,7 +367,7 @@ def test_a_tagger_tags_words_by_their_first_pieces(
 ) -> None:
     changes = [f"model.source={trained}", "data.tokeniser=source"] if begins else []
     text = "\n".join(line for line in TAG.splitlines() if not (begins and "encoder" in line))
-    run = create(parsed(text, "tags", changes), place / f"tags{begins}", place, "cpu")
+    run = create(parse_recipe(text, "tags", changes), place / f"tags{begins}", place, "cpu")
     batch = run.task.evaluation("validation").batch(0, 0)
     assert batch["words"].tolist() == [3] * len(batch["words"])
     if not begins:
@@ -393,7 +393,7 @@ BAD = {
 def test_what_cannot_work_is_said(case: str, place: Path, as_users_run_it: None) -> None:
     _, changes, message = BAD[case]
     with pytest.raises(UserError, match=message):
-        create(parsed(RECIPE, "tiny", changes), place / "bad", place, "cpu").task.batches()
+        create(parse_recipe(RECIPE, "tiny", changes), place / "bad", place, "cpu").task.batches()
 
 
 def test_texts_with_nothing_to_guess_are_named(trained: Path, as_users_run_it: None) -> None:

@@ -7,7 +7,7 @@ import torch
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import create, load
 from regard.tasks.conll_metrics import Counted
 from regard.tasks.tag import Columns, Tagging
@@ -57,7 +57,7 @@ def opened(place: Path, **data: object) -> Tagging:
 
 @pytest.mark.parametrize("crf", ["true", "false"])
 def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny", [f"model.crf={crf}"]), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny", [f"model.crf={crf}"]), place / "run", place, "cpu")
     run.train()
     figures = run.evaluate("test")
     assert figures["f1"] == pytest.approx(100.0)
@@ -84,7 +84,9 @@ def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> N
 
 
 def test_f1_over_batches_is_that_over_all_sentences(place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny", ["data.evaluate_batch=5"]), place / "run", place, "cpu")
+    run = create(
+        parse_recipe(RECIPE, "tiny", ["data.evaluate_batch=5"]), place / "run", place, "cpu"
+    )
     assert isinstance(run.task, Tagging)
     figures, (counted, words) = run.evaluate("test"), run.task.report(run.model, "test")
     assert figures["f1"] == pytest.approx(100 * counted.total.f1)
@@ -142,7 +144,7 @@ def test_a_limit_leaves_sentences_out_of_training_only(place: Path) -> None:
 
 
 def test_rows_that_are_not_there_add_nothing_to_the_loss(place: Path) -> None:
-    run = create(parsed(RECIPE, "tiny"), place / "run", place, "cpu")
+    run = create(parse_recipe(RECIPE, "tiny"), place / "run", place, "cpu")
     batches = run.task.batches()
     whole = batches.batch(0, 0)
     loss = run.task.loss(run.model.eval(), whole, None)

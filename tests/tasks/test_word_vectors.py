@@ -19,7 +19,7 @@ from regard.models.words.cbow import CBOW
 from regard.models.words.glove import GloVe
 from regard.models.words.skip_gram import SkipGram
 from regard.models.words.subword_skip_gram import SubwordSkipGram
-from regard.runs.recipe import parsed
+from regard.runs.recipe import parse_recipe
 from regard.runs.run import create, load
 from regard.tasks.word_vectors import WordVectors, agreement, spearman
 
@@ -132,7 +132,7 @@ def test_skip_gram_is_the_paper_pair_by_pair(batch: dict[str, Tensor]) -> None:
     want, pairs = literal_pairs(batch, model.centre.weight.detach(), model.around.weight.detach())
     fit = model(batch)
     assert fit.items == pairs
-    assert fit.surprise().item() == pytest.approx(want, rel=1e-5)
+    assert fit.nll().item() == pytest.approx(want, rel=1e-5)
 
 
 def test_fasttext_is_skip_gram_over_means_of_ngrams(batch: dict[str, Tensor]) -> None:
@@ -147,7 +147,7 @@ def test_fasttext_is_skip_gram_over_means_of_ngrams(batch: dict[str, Tensor]) ->
         ]
     )
     want, _ = literal_pairs(batch, made, model.around.weight.detach())
-    assert model(batch).surprise().item() == pytest.approx(want, rel=1e-5)
+    assert model(batch).nll().item() == pytest.approx(want, rel=1e-5)
     unseen = {"words": torch.tensor([0]), "grams": subwords(["w77"], buckets=7, longest=3)}
     alone = torch.stack([parts[V + bucket] for bucket in bucketed("w77")]).mean(0)
     torch.testing.assert_close(model.vectors(unseen)[0], alone)
@@ -179,7 +179,7 @@ def test_cbow_is_the_mean_of_the_neighbours_against_the_word(batch: dict[str, Te
                 total -= K / len(noise) * log(sigmoid(-dot(centre[k], mean)))
     fit = model(batch)
     assert fit.items == count
-    assert fit.surprise().item() == pytest.approx(total, rel=1e-5)
+    assert fit.nll().item() == pytest.approx(total, rel=1e-5)
 
 
 def test_counts_are_those_of_a_loop_over_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_glove_is_the_weighted_square_of_each_cell() -> None:
         inner = dot(model.row.weight[i].detach(), model.column.weight[j].detach())
         biases = (model.row_bias.weight[i, 0] + model.column_bias.weight[j, 0]).item()
         want += min(1.0, (x / 3.0) ** 0.75) * (inner + biases - log(x)) ** 2
-    assert model(cells).surprise().item() == pytest.approx(want, rel=1e-5)
+    assert model(cells).nll().item() == pytest.approx(want, rel=1e-5)
     both = model.row.weight[4] + model.column.weight[4]
     torch.testing.assert_close(model.vectors({"words": torch.tensor([4])})[0], both)
 
@@ -277,7 +277,7 @@ def test_words_of_one_topic_become_neighbours(
     kind: str, topics: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    recipe = parsed(RECIPE, "topics.toml", [f"model.kind={kind}", *CHANGES[kind]])
+    recipe = parse_recipe(RECIPE, "topics.toml", [f"model.kind={kind}", *CHANGES[kind]])
     run = create(recipe, tmp_path / "run", topics, "cpu")
     before = run.evaluate()["loss"]
     assert run.train().outcome == "finished"
@@ -305,7 +305,7 @@ def test_a_model_that_learns_from_something_else_says_so(
             (["train.optimiser.name=adam"], "optimisers that can do so are adagrad"),
         ]
     ):
-        recipe = parsed(RECIPE, "topics.toml", changes)
+        recipe = parse_recipe(RECIPE, "topics.toml", changes)
         with pytest.raises(UserError, match=message):
             create(recipe, tmp_path / str(place), topics, "cpu").train()
 
@@ -315,7 +315,7 @@ def test_a_row_without_words_has_no_part_in_the_loss() -> None:
     assert batch["near"][1:].sum() == 0
     assert (batch["words"][1:] == NO_WORD).all()
     model = SkipGram(SkipGram.Config(width=D), V)
-    model(batch).surprise().backward()
+    model(batch).nll().backward()
     touched = model.centre.weight.grad.coalesce()
     assert touched.values().isfinite().all()
 

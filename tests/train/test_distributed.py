@@ -16,7 +16,7 @@ import regard.cli.train
 import regard.runs.run
 import regard.train.parallel.world
 from regard.core.errors import UserError
-from regard.runs.recipe import read
+from regard.runs.recipe import read_recipe
 from regard.runs.run import create
 from regard.train.parallel.world import World, process_group
 from tests.train.launch import launch
@@ -155,7 +155,7 @@ def test_a_process_that_does_not_see_the_run_folder_says_so(
 ) -> None:
     monkeypatch.setattr(regard.runs.run, "joined", lambda device: nullcontext(World(rank=1)))
     with pytest.raises(UserError, match="process 1 does not see the run folder that process 0"):
-        create(read(str(recipe), []), recipe.parent / "run", recipe.parent, "cpu")
+        create(read_recipe(str(recipe), []), recipe.parent / "run", recipe.parent, "cpu")
 
 
 @pytest.mark.parametrize(
