@@ -25,12 +25,13 @@ from bench.apart import medians_apart, steadily
 from bench.measure import Work, machine, missing, rates, show
 from regard.attention import record
 from regard.core.protocols import Batch
-from regard.decode import Greedy, Request, generate
+from regard.decode import GenerationRequest, Greedy, generate
 from regard.export.ctranslate2 import export
 from regard.layers.quantise import quantise
 from regard.models.language.gpt import GPT
 from regard.models.text.bert import BERT, Encoding
 from regard.models.text.bert_classifier import BERTClassifier
+from regard.outputs.classes import Classes
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ def our_generation(size: Size, batch: int, weights: str) -> Work:
     """Ours, with such weights."""
     model = our_gpt(size)
     quantise(model, weights)
-    asked = Request(policy=Greedy(), max_tokens=size.written)
+    asked = GenerationRequest(policy=Greedy(), max_tokens=size.written)
     return partial(generate, model, prompts(size, batch).tolist(), asked)
 
 
@@ -283,7 +284,8 @@ def generation(repeats: int, size: Size) -> None:
 def our_tuning(size: Size) -> Work:
     """A step of fine-tuning a classifier on our BERT."""
     model = BERTClassifier(BERTClassifier.Config(encoder=encoding(size, 0.1)), size.words, 3)
-    return update(model, partial(model, texts(size, *size.tuned)), size.tuned[0])
+    batch = texts(size, *size.tuned)
+    return update(model, lambda: Classes.of(model, batch).logits, size.tuned[0])
 
 
 def hugging_tuning(size: Size) -> Work:

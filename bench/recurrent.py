@@ -68,8 +68,8 @@ def our_pass(model: nn.Module, batch: Batch) -> Work:
 
     def work() -> None:
         model.zero_grad()
-        prediction, _ = model(batch)
-        prediction.surprise(batch["targets"]).backward()
+        prediction = model(batch)
+        prediction.nll(batch["targets"]).backward()
 
     return work
 

@@ -33,10 +33,10 @@ from bench.peers import EOS, PAD, TorchTransformer, ctranslate, marian, ours
 from bench.recurrent import recurrent
 from regard.attention import record
 from regard.core.allocation import keep_freed_memory
+from regard.core.padding import IGNORE
 from regard.core.protocols import Batch
 from regard.decode import Beam, decode, search
 from regard.models.translation.transformer import Transformer
-from regard.core.padding import IGNORE
 
 SIZES = {"tiny": (128, 4, 4, 256), "base": (512, 6, 8, 2048)}
 """Width, layers on each side, heads and units of the feed-forward layers."""
@@ -112,7 +112,7 @@ def our_training(size: str) -> Work:
     model = transformer(size)
 
     def loss_of(batch: Batch) -> Tensor:
-        prediction, _ = model(batch)
+        prediction = model(batch)
         total: Tensor = prediction.nll(batch["targets"], smoothing=0.1, excluded=PAD)
         return total / (batch["targets"] != IGNORE).sum()
 
@@ -177,7 +177,7 @@ def decoded(model: Transformer, source: Tensor, width: int, batch: int) -> None:
         longest = int(lengths[some].max())
         return {"source": source[some, :longest], "source_lengths": lengths[some]}
 
-    decode(model, read, lengths.tolist(), beam_of(width), at_once=batch * width)
+    decode(model, read, lengths.tolist(), beam_of(width), max_rows=batch * width)
 
 
 def serve(asked: Connection, size: str) -> None:

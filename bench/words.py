@@ -31,7 +31,7 @@ from regard.models.text.attention_pool import AttentionPooling
 from regard.models.text.bag_of_ngrams import BagOfNgrams
 from regard.models.text.bilstm_crf import BiLSTMCRF
 from regard.models.text.han import HAN
-from regard.outputs.tags import Tags
+from regard.outputs.output import ModelOutput
 from regard.tasks.classification_data import Examples
 from regard.tasks.classify import Classification
 from regard.train.optimise import Adagrad, build_optimiser
@@ -128,12 +128,7 @@ def words_per_second(model: nn.Module, held: list[Batch]) -> float:
     for number, batch in enumerate(held):
         if number == 1:
             words, began = 0.0, time.perf_counter()  # the first one warms up
-        said = model(batch)
-        if isinstance(said, Tags):
-            loss = said.nll(batch["tags"])
-        else:
-            loss = nn.functional.cross_entropy(said, batch["classes"])
-        loss.backward()
+        ModelOutput.of(model, batch).loss(batch).backward()
         optimiser.step()
         optimiser.zero_grad()
         words += float(batch["lengths"].sum())

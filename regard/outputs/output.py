@@ -15,7 +15,7 @@ regard.core.errors.UserError: this task needs a model that returns Tags; Constan
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import TypeVar
 
 import torch as torch
 from jaxtyping import Float
@@ -23,6 +23,9 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
+
+
+_Kind = TypeVar("_Kind", bound="ModelOutput")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +46,9 @@ class ModelOutput(ABC):
         return loss if self.auxiliary is None else loss + self.auxiliary
 
     @classmethod
-    def of(cls, model: nn.Module, batch: Batch, carry: Carry | None = None) -> Self:
+    def of(
+        cls: type[_Kind], model: nn.Module, batch: Batch, carry: Carry | None = None
+    ) -> _Kind:
         """Call a model, and check that it returns this kind of output."""
         output = model(batch, carry)
         if not isinstance(output, cls):

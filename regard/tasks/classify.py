@@ -204,7 +204,8 @@ class Classification(Labelling):
         counts = {"accuracy": float((predicted == classes).sum())}
         if not model.training:
             counts |= as_counts(self.rates(predicted[real], classes[real]))
-        return Loss(total=output.with_auxiliary(nll), items=int(real.sum()), counts=counts)
+        total = output.with_auxiliary(nll) if model.training else nll
+        return Loss(total=total, items=int(real.sum()), counts=counts)
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """The mean loss per text and the share that was right; when measuring, F1 over classes,

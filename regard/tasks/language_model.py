@@ -35,7 +35,7 @@ from regard.data import (
 from regard.data import load as load_tokeniser
 from regard.data.text.files import STDIN
 from regard.data.text.spool import spooled
-from regard.decode import Piece, Request, stream_text
+from regard.decode import TextPiece, GenerationRequest, stream_text
 from regard.outputs.next_token import NextTokens
 from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
 from regard.tasks.sampling import every_batch, take_rows
@@ -141,10 +141,9 @@ class LanguageModelling(Tokenised):
         targets = batch["targets"]
         # That of a tokeniser from elsewhere may be a token of the text too.
         excluded = self.tokeniser.pad if smoothing and self.tokeniser.kind else None
+        nll = output.nll(targets, smoothing=smoothing, excluded=excluded)
         return Loss(
-            total=output.with_auxiliary(
-                output.nll(targets, smoothing=smoothing, excluded=excluded)
-            ),
+            total=output.with_auxiliary(nll) if model.training else nll,
             items=int((targets != IGNORE).sum()),
             carry=output.carry,
         )
@@ -195,8 +194,8 @@ class LanguageModelling(Tokenised):
         return metrics(totals["loss"])
 
     def generate(
-        self, model: nn.Module, prompt: str, request: Request, stops: Sequence[str] = ()
-    ) -> Iterator[Piece]:
+        self, model: nn.Module, prompt: str, request: GenerationRequest, stops: Sequence[str] = ()
+    ) -> Iterator[TextPiece]:
         """Continuations of a prompt, piece by piece; the prompt is not repeated.
 
         An empty prompt stands for the end of a line.
@@ -235,16 +234,7 @@ class LanguageModelling(Tokenised):
         tokens = torch.tensor([self.tokeniser.encode(text)], device=next(model.parameters()).device)
         with eval_mode(model), torch.no_grad():
             model({"tokens": tokens}, None)
-        labels = self._labels(text)
-        return Reading(
-            title=text,
-            axes={
-                "position": Tokens(labels=labels),
-                "earlier": Tokens(labels=labels),
-                "next": Tokens(labels=labels[1:]),
-                "sentinel": Tokens(labels=("<sentinel>", *labels)),
-            },
-        )
+        return Reading(title=text, axes={"position": Tokens(labels=self._labels(text))})
 
     def _text(self, given: Input) -> str:
         """The text of an input, which must not be empty."""

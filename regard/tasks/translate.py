@@ -178,7 +178,8 @@ class Translation(OpenTask):
         targets = batch["targets"]
         pad = self.numbering.target.pad
         nll = output.nll(targets, smoothing=smoothing, excluded=pad)
-        return Loss(total=output.with_auxiliary(nll), items=int((targets != IGNORE).sum()))
+        total = output.with_auxiliary(nll) if model.training else nll
+        return Loss(total=total, items=int((targets != IGNORE).sum()))
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """The mean loss per target token, and its perplexity."""
@@ -296,7 +297,7 @@ class Translation(OpenTask):
                 read,
                 lengths,
                 beam,
-                at_once=self.data.evaluate_batch * beam.width,
+                max_rows=self.data.evaluate_batch * beam.width,
                 prefixes=prefixes,
                 weights=weights,
             )
@@ -408,7 +409,7 @@ class Translation(OpenTask):
         target = self.numbering.target
         settings = self.data.search.model_dump(exclude={"pads"})
         never = () if self.data.search.pads else (target.pad,)
-        return Beam(bos=target.bos, eos=target.eos, never=never, **settings)
+        return Beam(bos=target.bos, eos=target.eos, banned=never, **settings)
 
     def _cut_lengths(self, asked: EncodedPairs, places: Sequence[int], name: str) -> list[int]:
         """How much of each source is read, <eos> included; a warning for each that is cut."""

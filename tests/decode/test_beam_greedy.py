@@ -7,7 +7,16 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from regard.decode import Greedy, Request, Row, Search, Stream, Written, collected, search
+from regard.decode import (
+    BeamSearch,
+    GeneratedText,
+    GenerationRequest,
+    Greedy,
+    SampleId,
+    Stream,
+    search,
+    collect_texts,
+)
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
 from tests.decode.translators import BOS, EOS, NUMBERS, Translator, beam, sources, tokens_of
@@ -36,10 +45,10 @@ def test_a_beam_of_one_is_greedy(model: GPT | RNNLM) -> None:
     prompts = torch.randint(2, 30, (12, 4))
     prompts[:, -1] = BOS
 
-    def written(**stop: set[int]) -> list[Written]:
-        request = Request(policy=Greedy(), max_tokens=15, alternatives=0, **stop)
-        texts = collected(Stream(model, {"tokens": prompts}, prompts, request))
-        return [texts[Row(number)] for number in range(len(prompts))]
+    def written(**stop: set[int]) -> list[GeneratedText]:
+        request = GenerationRequest(policy=Greedy(), max_tokens=15, alternatives=0, **stop)
+        texts = collect_texts(Stream(model, {"tokens": prompts}, prompts, request))
+        return [texts[SampleId(number)] for number in range(len(prompts))]
 
     endless = [set(text.tokens) for text in written()]
     (eos, ending), *_ = Counter(token for text in endless for token in text).most_common()[1:]
@@ -62,7 +71,7 @@ def test_the_log_probability_is_that_of_a_whole_pass(model: GPT | RNNLM) -> None
         for each in hypotheses:
             written = torch.tensor([*each.tokens, EOS])
             with torch.no_grad():
-                prediction, _ = model(torch.tensor([[*prompt, *each.tokens]]))
+                prediction = model({"tokens": torch.tensor([[*prompt, *each.tokens]])})
                 logs = prediction.logits()[0, 3:].log_softmax(-1)
             total = float(logs.gather(1, written[:, None]).sum())
             assert each.log_probability == pytest.approx(total, abs=1e-4)
@@ -74,7 +83,7 @@ def test_greedy_is_what_a_search_of_width_one_finds(others: dict[str, int]) -> N
     prefixes = [[2, 3] if number % 2 else [] for number in NUMBERS]
     given = sources(NUMBERS)
     short = search(Translator(), given, chosen, prefixes=prefixes)
-    steps = list(Search(Translator(), given, chosen, prefixes=prefixes))
+    steps = list(BeamSearch(Translator(), given, chosen, prefixes=prefixes))
     long = dict(found for step in steps for found in step)
     for number, (best,) in enumerate(short):
         (other,) = long[number]

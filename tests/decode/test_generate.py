@@ -10,8 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.protocols import Batch
-from regard.decode import Greedy, Request, Row, Sampling, Stream, collected, generate
-from regard.decode.sample import drawn
+from regard.decode import (
+    GenerationRequest,
+    Greedy,
+    SampleId,
+    Sampling,
+    Stream,
+    collect_texts,
+    generate,
+)
+from regard.decode.policy import sample_tokens
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
 from tests.decode.fakes import Counting, Fixed, Hashing, Narrow, Read
@@ -67,7 +75,7 @@ def model(request: pytest.FixtureRequest) -> Model:
 def whole(model: nn.Module, tokens: list[int]) -> Tensor:
     """Log-probabilities at every position, from one pass over the whole sequence."""
     with torch.no_grad():
-        prediction, _ = model(torch.tensor([tokens]))
+        prediction = model({"tokens": torch.tensor([tokens])})
         return prediction.logits()[0].log_softmax(-1)
 
 
@@ -79,7 +87,7 @@ def tokens_of(texts: list[list]) -> list[list[list[int]]]:
 
 
 def test_greedy_is_the_best_token_of_a_whole_pass_each_time(model: Model) -> None:
-    texts = generate(model, PROMPTS, Request(max_tokens=15))
+    texts = generate(model, PROMPTS, GenerationRequest(max_tokens=15))
     for prompt, (text,) in zip(PROMPTS, texts, strict=True):
         read = list(prompt)
         for _ in range(15):
@@ -91,7 +99,7 @@ def test_greedy_is_the_best_token_of_a_whole_pass_each_time(model: Model) -> Non
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_log_probabilities_are_the_models_own(model: Model, policy: Greedy | Sampling) -> None:
-    request = Request(policy=policy, max_tokens=10, samples=2, alternatives=3)
+    request = GenerationRequest(policy=policy, max_tokens=10, samples=2, alternatives=3)
     for prompt, texts in zip(PROMPTS, generate(model, PROMPTS, request), strict=True):
         for text in texts:
             logs = whole(model, prompt + text.tokens)[len(prompt) - 1 : -1]
@@ -107,20 +115,22 @@ def test_log_probabilities_are_the_models_own(model: Model, policy: Greedy | Sam
 def test_a_text_depends_on_its_seed_alone_and_not_on_batch_mates(
     model: Model, policy: Greedy | Sampling
 ) -> None:
-    together = generate(model, PROMPTS, Request(policy=policy, max_tokens=8, samples=3))
-    again = generate(model, PROMPTS, Request(policy=policy, max_tokens=8, samples=3))
+    together = generate(model, PROMPTS, GenerationRequest(policy=policy, max_tokens=8, samples=3))
+    again = generate(model, PROMPTS, GenerationRequest(policy=policy, max_tokens=8, samples=3))
     assert again == together
-    few = generate(model, PROMPTS, Request(policy=policy, max_tokens=8, samples=3, at_once=4))
+    few = generate(
+        model, PROMPTS, GenerationRequest(policy=policy, max_tokens=8, samples=3, max_rows=4)
+    )
     assert few == together
     for number, prompt in enumerate(PROMPTS):
-        alone = Request(policy=policy, max_tokens=8, samples=1, first=number)
+        alone = GenerationRequest(policy=policy, max_tokens=8, samples=1, first=number)
         assert generate(model, [prompt], alone)[0] == together[number][:1]
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_a_shorter_text_is_the_beginning_of_a_longer_one(policy: Greedy | Sampling) -> None:
     short, long = (
-        generate(Hashing(()), PROMPTS, Request(policy=policy, max_tokens=most))
+        generate(Hashing(()), PROMPTS, GenerationRequest(policy=policy, max_tokens=most))
         for most in (40, 150)
     )
     for (brief,), (full,) in zip(short, long, strict=True):
@@ -130,7 +140,9 @@ def test_a_shorter_text_is_the_beginning_of_a_longer_one(policy: Greedy | Sampli
 def test_another_seed_another_text() -> None:
     texts = [
         tokens_of(
-            generate(Hashing(()), [[1, 2]], Request(policy=Sampling(seed=seed), max_tokens=30))
+            generate(
+                Hashing(()), [[1, 2]], GenerationRequest(policy=Sampling(seed=seed), max_tokens=30)
+            )
         )
         for seed in range(5)
     ]
@@ -138,7 +150,7 @@ def test_another_seed_another_text() -> None:
 
 
 def test_samples_and_equal_prompts_draw_for_themselves() -> None:
-    request = Request(policy=Sampling(), max_tokens=30, samples=3)
+    request = GenerationRequest(policy=Sampling(), max_tokens=30, samples=3)
     texts = tokens_of(generate(Hashing(()), [[1, 2], [1, 2]], request))
     assert len({tuple(text) for each in texts for text in each}) == 6
 
@@ -153,8 +165,8 @@ NEARLY_GREEDY = {
 
 @pytest.mark.parametrize("policy", NEARLY_GREEDY.values(), ids=NEARLY_GREEDY)
 def test_sampling_from_the_best_token_alone_is_greedy(model: Model, policy: Sampling) -> None:
-    greedy = generate(model, PROMPTS, Request(max_tokens=12))
-    assert generate(model, PROMPTS, Request(policy=policy, max_tokens=12)) == greedy
+    greedy = generate(model, PROMPTS, GenerationRequest(max_tokens=12))
+    assert generate(model, PROMPTS, GenerationRequest(policy=policy, max_tokens=12)) == greedy
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -164,13 +176,13 @@ def test_sampling_leaves_training_as_it_was(model: Model, policy: Greedy | Sampl
         model,
         {"tokens": torch.tensor([[1, 2]])},
         torch.tensor([[1, 2]]),
-        Request(policy=policy, max_tokens=4),
+        GenerationRequest(policy=policy, max_tokens=4),
     )
     for _ in stream:
         assert not torch.is_inference_mode_enabled()
         assert torch.is_grad_enabled()
-        prediction, _ = model(torch.tensor([[1, 2, 3]]))
-        prediction.surprise(torch.tensor([[2, 3, 4]])).backward()
+        prediction = model({"tokens": torch.tensor([[1, 2, 3]])})
+        prediction.nll(torch.tensor([[2, 3, 4]])).backward()
     assert torch.equal(torch.get_rng_state(), random)
 
 
@@ -197,7 +209,7 @@ CHANCES: dict[str, tuple[Sampling, list[float]]] = {
 
 @pytest.mark.parametrize(("policy", "chances"), CHANCES.values(), ids=CHANCES)
 def test_tokens_are_drawn_as_often_as_their_chance(policy: Sampling, chances: list[float]) -> None:
-    request = Request(policy=policy, max_tokens=100, samples=100, at_once=1000)
+    request = GenerationRequest(policy=policy, max_tokens=100, samples=100, max_rows=1000)
     counts: Counter[int] = Counter()
     for texts in generate(Fixed(LOGITS), [[0], [1]], request):
         for text in texts:
@@ -214,7 +226,7 @@ def test_what_is_drawn_in_one_place_says_nothing_of_another(rows: str) -> None:
     model = Fixed([0.0, 0.0, 0.0])
 
     def text(seed: int, prompts: int, samples: int, tokens: int) -> list[int]:
-        request = Request(policy=Sampling(seed=seed), max_tokens=tokens, samples=samples)
+        request = GenerationRequest(policy=Sampling(seed=seed), max_tokens=tokens, samples=samples)
         texts = generate(model, [[0]] * prompts, request)
         return [token for each in texts for one in each for token in one.tokens]
 
@@ -234,7 +246,7 @@ def test_what_is_drawn_in_one_place_says_nothing_of_another(rows: str) -> None:
 def test_a_token_without_a_chance_is_never_drawn(at: float) -> None:
     logits = torch.full((1, 1001), -math.inf)
     logits[0, 500] = torch.randn(())
-    assert drawn(logits, torch.tensor([at], dtype=torch.float64)).tolist() == [500]
+    assert sample_tokens(logits, torch.tensor([at], dtype=torch.float64)).tolist() == [500]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
@@ -243,7 +255,7 @@ def test_logits_of_any_precision_can_be_drawn_from(dtype: torch.dtype) -> None:
         def after(self, read: Tensor) -> Tensor:
             return super().after(read).to(dtype)
 
-    request = Request(policy=Sampling(top_p=0.9), max_tokens=20, alternatives=2)
+    request = GenerationRequest(policy=Sampling(top_p=0.9), max_tokens=20, alternatives=2)
     ((text,),) = generate(Other(()), [[1]], request)
     assert len(text.tokens) == 20
 
@@ -253,7 +265,7 @@ def test_logits_of_any_precision_can_be_drawn_from(dtype: torch.dtype) -> None:
 
 def test_rows_that_are_done_leave_and_the_others_go_on() -> None:
     model = Counting(())
-    request = Request(max_tokens=6, stop={12, 31})
+    request = GenerationRequest(max_tokens=6, stop={12, 31})
     texts = generate(model, [[10], [20], [30], [7]], request)
     assert tokens_of(texts) == [
         [[11, 12]],
@@ -269,9 +281,11 @@ def test_rows_that_are_done_leave_and_the_others_go_on() -> None:
 def test_a_row_writes_the_same_whenever_the_others_leave(
     model: Model, policy: Greedy | Sampling
 ) -> None:
-    endless = generate(model, PROMPTS, Request(policy=policy, max_tokens=12, samples=2))
+    endless = generate(model, PROMPTS, GenerationRequest(policy=policy, max_tokens=12, samples=2))
     stop = {endless[2][0].tokens[2], endless[3][0].tokens[4]}
-    ended = generate(model, PROMPTS, Request(policy=policy, max_tokens=12, samples=2, stop=stop))
+    ended = generate(
+        model, PROMPTS, GenerationRequest(policy=policy, max_tokens=12, samples=2, stop=stop)
+    )
     lengths = set()
     for full, text in zip(chain(*endless), chain(*ended), strict=True):
         until = next((n for n, token in enumerate(full.tokens, 1) if token in stop), None)
@@ -282,19 +296,22 @@ def test_a_row_writes_the_same_whenever_the_others_leave(
 
 
 def test_a_stop_token_at_the_last_step_is_a_stop() -> None:
-    ((text,),) = generate(Counting(()), [[1]], Request(max_tokens=2, stop={3}))
+    ((text,),) = generate(Counting(()), [[1]], GenerationRequest(max_tokens=2, stop={3}))
     assert (text.tokens, text.reason) == ([2, 3], "stop")
 
 
 def test_a_row_can_be_sent_away() -> None:
     model = Counting(())
     prompts = torch.tensor([[10], [20], [30]])
-    stream = Stream(model, {"tokens": prompts}, prompts, Request(max_tokens=3))
-    assert next(stream).rows == [Row(0), Row(1), Row(2)]
-    stream.leave([Row(1)])
+    stream = Stream(model, {"tokens": prompts}, prompts, GenerationRequest(max_tokens=3))
+    assert next(stream).rows == [SampleId(0), SampleId(1), SampleId(2)]
+    stream.leave([SampleId(1)])
     assert next(stream).tokens == [12, 32]
-    rest = collected(stream)
-    assert {row: text.tokens for row, text in rest.items()} == {Row(0): [13], Row(2): [33]}
+    rest = collect_texts(stream)
+    assert {row: text.tokens for row, text in rest.items()} == {
+        SampleId(0): [13],
+        SampleId(2): [33],
+    }
     assert next(stream, None) is None
     assert model.sizes == [3, 2, 2]
 
@@ -302,14 +319,14 @@ def test_a_row_can_be_sent_away() -> None:
 def test_a_stream_whose_rows_were_all_sent_away_is_over() -> None:
     model = Counting(())
     prompts = torch.tensor([[10]])
-    stream = Stream(model, {"tokens": prompts}, prompts, Request(max_tokens=3))
+    stream = Stream(model, {"tokens": prompts}, prompts, GenerationRequest(max_tokens=3))
     stream.leave(stream.rows)
     assert list(stream) == []
     assert model.sizes == []
 
 
 def test_a_model_that_says_how_much_it_reads_is_filled_exactly() -> None:
-    texts = generate(Narrow(()), [[1], [1] * 9, [1] * 10], Request())
+    texts = generate(Narrow(()), [[1], [1] * 9, [1] * 10], GenerationRequest())
     assert [(len(text.tokens), text.reason) for (text,) in texts] == [
         (10, "length"),
         (2, "length"),
@@ -318,7 +335,7 @@ def test_a_model_that_says_how_much_it_reads_is_filled_exactly() -> None:
 
 
 def test_a_transformer_is_filled_exactly() -> None:
-    texts = generate(gpt("rotary"), [[1], [1] * 39, [1] * 40], Request(policy=Sampling()))
+    texts = generate(gpt("rotary"), [[1], [1] * 39, [1] * 40], GenerationRequest(policy=Sampling()))
     assert [len(text.tokens) for (text,) in texts] == [40, 2, 1]
 
 
@@ -329,19 +346,19 @@ def test_a_prompt_is_read_once_however_many_samples() -> None:
             return super().start(source)
 
     reads: list[int] = []
-    texts = generate(Noting(()), [[1, 2], [5, 5]], Request(max_tokens=2, samples=3))
+    texts = generate(Noting(()), [[1, 2], [5, 5]], GenerationRequest(max_tokens=2, samples=3))
     assert reads == [2]
     assert tokens_of(texts) == [[[3, 4]] * 3, [[6, 7]] * 3]
 
 
 def test_no_prompts_no_texts() -> None:
-    assert generate(Counting(()), [], Request(max_tokens=2)) == []
+    assert generate(Counting(()), [], GenerationRequest(max_tokens=2)) == []
 
 
 def test_log_probabilities_are_computed_only_when_asked_for() -> None:
-    ((text,),) = generate(Counting(()), [[1]], Request(max_tokens=2))
+    ((text,),) = generate(Counting(()), [[1]], GenerationRequest(max_tokens=2))
     assert text.log_probabilities is None
     assert text.alternatives is None
-    ((text,),) = generate(Counting(()), [[1]], Request(max_tokens=2, alternatives=0))
+    ((text,),) = generate(Counting(()), [[1]], GenerationRequest(max_tokens=2, alternatives=0))
     assert len(text.log_probabilities) == 2
     assert text.alternatives is None

@@ -74,7 +74,7 @@ def test_importance_is_the_slope_of_the_loss_in_each_head_text_by_text(run: Run)
         for index in range(len(few)):
             batch = few.batch(0, index)
             with torch.no_grad(), intervene(run.model, {site: edit}):
-                logits = run.model(batch)
+                logits = run.model(batch).logits
             classes = batch["classes"]
             losses.append(torch.nn.functional.cross_entropy(logits, classes, reduction="none"))
         return torch.cat(losses)
@@ -104,10 +104,12 @@ def test_a_pruned_model_says_what_one_with_shut_heads_says(run: Run, tmp_path: P
     batch = run.task.evaluation("validation").batch(0, 0)
     left = leave_pruned(run, tmp_path / "left", tmp_path, kept)
     with torch.no_grad(), intervene(run.model, shut):
-        expected = run.model(batch)
+        expected = run.model(batch).logits
     with torch.no_grad():
-        torch.testing.assert_close(left.model(batch), expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(load(tmp_path / "left").model(batch), left.model(batch))
+        torch.testing.assert_close(left.model(batch).logits, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            load(tmp_path / "left").model(batch).logits, left.model(batch).logits
+        )
     assert left.model.encoder.config.heads_left == (1, 2)
     sizes = [sum(each.numel() for each in one.model.parameters()) for one in (run, left)]
     assert sizes[0] - sizes[1] == 3 * (4 * 4 * 12 + 3 * 4)  # of 3 heads: q, k, v, merge; 3 biases
@@ -156,9 +158,14 @@ def test_a_pruned_gpt_reads_and_writes_as_one_with_shut_heads(
     tokens = torch.tensor([[5, 6, 7, 8]])
     asked = GenerationRequest(policy=Greedy(), max_tokens=12)
     with torch.no_grad(), intervene(run.model, shut):
-        expected, texts = run.model(tokens)[0].logits(), generate(run.model, [[5], [6, 7]], asked)
+        expected, texts = (
+            run.model({"tokens": tokens}).logits(),
+            generate(run.model, [[5], [6, 7]], asked),
+        )
     with torch.no_grad():
-        torch.testing.assert_close(left.model(tokens)[0].logits(), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            left.model({"tokens": tokens}).logits(), expected, atol=1e-5, rtol=1e-5
+        )
     assert generate(left.model, [[5], [6, 7]], asked) == texts
     assert isinstance(left.model.start({"tokens": tokens}), GPTState)  # with gradients
     with torch.no_grad():
@@ -206,9 +213,9 @@ def test_a_classifier_on_a_gpt_is_pruned_too(run: Run, tmp_path: Path) -> None:
     kept = {"body.layers.0.attention": [2], "body.layers.1.attention": [0, 1, 2]}
     left = load(leave_pruned(made, tmp_path / "fewer", tmp_path, kept).folder)
     with torch.no_grad(), intervene(made.model, {"body.layers.0.attention": without(0, 1)}):
-        expected = made.model(batch)
+        expected = made.model(batch).logits
     with torch.no_grad():
-        torch.testing.assert_close(left.model(batch), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(left.model(batch).logits, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_what_cannot_be_pruned_or_written_says_so(

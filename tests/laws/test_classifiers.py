@@ -13,7 +13,6 @@ from regard.core.protocols import Batch
 from regard.models import MODELS
 from regard.models.language.awd_lstm import AWDLSTM
 from regard.outputs.tags import Tags
-from regard.tasks.classify import LearnsBeside
 from tests.laws.families import FAMILIES
 
 V, C = 12, 3
@@ -156,20 +155,17 @@ def alone(whole: Batch, row: int) -> Batch:
 
 
 def scores(model: nn.Module, given: Batch) -> Tensor:
-    """What a model says: logits of classes, or the probability of every tag."""
-    said = model(given)
-    return said.probabilities() if isinstance(said, Tags) else said
+    """Logits of classes, or the probability of every tag."""
+    output = model(given)
+    return output.probabilities() if isinstance(output, Tags) else output.logits
 
 
 def loss(model: nn.Module, given: Batch) -> Tensor:
-    beside: Tensor | float = 0.0
-    if model.training and isinstance(model, LearnsBeside):
-        said, beside = model.learning(given)
-    else:
-        said = model(given)
-    if isinstance(said, Tags):
-        return said.surprise(torch.ones_like(given["tokens"]))
-    return beside + nn.functional.cross_entropy(said, torch.tensor([1, 0, 2, 0])[: len(said)])
+    output = model(given)
+    if isinstance(output, Tags):
+        return output.nll(torch.ones_like(given["tokens"]))
+    classes = torch.tensor([1, 0, 2, 0])[: len(output.logits)]
+    return output.with_auxiliary(nn.functional.cross_entropy(output.logits, classes))
 
 
 def attends(row: str) -> bool:

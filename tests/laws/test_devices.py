@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.models import MODELS
+from regard.outputs.output import ModelOutput
 from tests.laws import test_classifiers as classifiers
 from tests.laws import test_language_models as language_models
 from tests.laws import translators
@@ -71,7 +72,7 @@ def classifier(row: str) -> Callable[[], Made]:
 
 
 def language_model(name: str) -> Callable[[], Made]:
-    return lambda: (language_models.made(name), (language_models.text(),))
+    return lambda: (language_models.made(name), ({"tokens": language_models.text()},))
 
 
 def translator(label: str) -> Callable[[], Made]:
@@ -96,7 +97,9 @@ def word_vectors(name: str, **given: int) -> Callable[[], Made]:
 
 def elmo() -> Made:
     config = MODELS["elmo"].Config(width=4, hidden=6, letter_width=3, filters=((1, 4), (2, 4)))
-    return MODELS["elmo"](config, vocabulary=10, letters=262), (torch.randint(262, (2, 5, 4)),)
+    return MODELS["elmo"](config, vocabulary=10, letters=262), (
+        {"letters": torch.randint(262, (2, 5, 4))},
+    )
 
 
 def bert(name: str) -> Callable[[], Made]:
@@ -132,11 +135,11 @@ def tensors_of(result: object) -> Iterator[Tensor]:
     elif isinstance(result, tuple | list):
         for each in result:
             yield from tensors_of(each)
-    elif is_dataclass(result):
+    elif isinstance(result, ModelOutput):
         for each in fields(result):
             yield from tensors_of(getattr(result, each.name))
         for name in ("logits", "probabilities", "best"):
-            if hasattr(result, name) and not hasattr(result, "last"):
+            if callable(getattr(result, name, None)) and not hasattr(result, "last"):
                 yield from tensors_of(getattr(result, name)())
 
 
@@ -173,7 +176,7 @@ def test_every_model_steps_on_another_device_as_on_the_cpu(row: str) -> None:
     torch.manual_seed(5)
     model, (given,) = ROWS[row]()
     model.eval()
-    batch = given if isinstance(given, Mapping) else {"tokens": given}
+    batch = given
     following = torch.randint(4, language_models.V, (2, len(batch["tokens"])))
 
     def logits(batch: Mapping[str, Tensor], tokens: Tensor) -> list[Tensor]:

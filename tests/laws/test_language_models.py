@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.config import Config
 from regard.core.errors import UserError
+from regard.core.padding import IGNORE
 from regard.models import MODELS
 from regard.models.language.rnn_lm import RNNLM
-from regard.outputs.next_token import IGNORED, Prediction
+from regard.outputs.next_token import NextTokens
 from tests.laws.families import FAMILIES
 
 B, T, V = 3, 14, 11
@@ -149,14 +150,15 @@ def text(rows: int = B, length: int = T) -> Tensor:
     return tokens
 
 
-def said(prediction: Prediction) -> Tensor:
+def said(prediction: NextTokens) -> Tensor:
     return prediction.logits().log_softmax(2)
 
 
 def in_windows(model: nn.Module, tokens: Tensor, sizes: list[int]) -> Tensor:
     carry, parts = None, []
     for part in tokens.split(sizes, dim=1):
-        prediction, carry = model(part, carry)
+        prediction = model({"tokens": part}, carry)
+        carry = prediction.carry
         parts.append(said(prediction))
     return torch.cat(parts, dim=1)
 
@@ -170,7 +172,7 @@ def test_the_future_never_reaches_the_past(name: str) -> None:
     model, tokens = built(name), text()
     changed = tokens.clone()
     changed[:, 7:] = (changed[:, 7:] + 1) % V
-    before, after = said(model(tokens)[0]), said(model(changed)[0])
+    before, after = said(model({"tokens": tokens})), said(model({"tokens": changed}))
     torch.testing.assert_close(before[:, :7], after[:, :7], atol=1e-12, rtol=0)
     assert (before[:, 7:] - after[:, 7:]).abs().amax((1, 2)).min() > 1e-3
 
@@ -183,7 +185,7 @@ def test_steps_equal_the_whole(name: str, prompt: int) -> None:
     for each in tokens[:, prompt - 1 :].unbind(1):
         logits, state = model.step(each, state)
         rows.append(logits.log_softmax(1))
-    whole = said(model(tokens)[0])[:, prompt - 1 :]
+    whole = said(model({"tokens": tokens}))[:, prompt - 1 :]
     torch.testing.assert_close(torch.stack(rows, dim=1), whole, atol=1e-10, rtol=0)
 
 
@@ -191,9 +193,9 @@ def test_steps_equal_the_whole(name: str, prompt: int) -> None:
 @pytest.mark.parametrize("sizes", [[7, 7], [1, 9, 1, 3]])
 def test_windows_that_carry_equal_one_long_window(name: str, sizes: list[int]) -> None:
     model, tokens = built(name), text()
-    whole = said(model(tokens)[0])
+    whole = said(model({"tokens": tokens}))
     torch.testing.assert_close(in_windows(model, tokens, sizes), whole, atol=1e-10, rtol=0)
-    alone = torch.cat([said(model(part)[0]) for part in tokens.split(sizes, dim=1)], dim=1)
+    alone = torch.cat([said(model({"tokens": part})) for part in tokens.split(sizes, dim=1)], dim=1)
     assert not torch.allclose(alone, whole, atol=1e-3), "what is carried makes a difference"
 
 
@@ -202,21 +204,21 @@ def test_what_is_carried_is_detached_and_has_the_batch_first(name: str) -> None:
     model = built(name).train()
     carry = None
     for tokens in (text(), text()):
-        _, carry = model(tokens, carry)
+        carry = model({"tokens": tokens}, carry).carry
         assert not any(each.requires_grad for each in carry.values())
         assert {len(each) for each in carry.values() if each.dim()} == {B}
 
 
 def test_a_model_that_does_not_carry_says_so() -> None:
-    assert [name for name in NAMES if built(name)(text())[1] is None] == ["gpt"]
+    assert [name for name in NAMES if built(name)({"tokens": text()}).carry is None] == ["gpt"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batch_mates_never_matter(name: str) -> None:
     model, tokens = built(name), text()
-    together = said(model(tokens)[0])
+    together = said(model({"tokens": tokens}))
     for row in range(B):
-        alone = said(model(tokens[row : row + 1])[0])
+        alone = said(model({"tokens": tokens[row : row + 1]}))
         torch.testing.assert_close(alone[0], together[row], atol=1e-12, rtol=0)
 
 
@@ -236,9 +238,9 @@ def test_chosen_rows_of_a_state_go_on_as_their_streams_do(name: str) -> None:
 def test_a_saved_model_loads_to_the_same_bits(name: str) -> None:
     model, other = made(name).eval(), made(name).eval()
     tokens = text()
-    assert not torch.equal(said(model(tokens)[0]), said(other(tokens)[0]))
+    assert not torch.equal(said(model({"tokens": tokens})), said(other({"tokens": tokens})))
     other.load_state_dict(load(save(model.state_dict())))
-    assert torch.equal(said(model(tokens)[0]), said(other(tokens)[0]))
+    assert torch.equal(said(model({"tokens": tokens})), said(other({"tokens": tokens})))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +264,9 @@ def test_every_field_of_a_config_makes_a_difference(name: str, field: str) -> No
         with torch.no_grad():  # some weights begin at zero, behind which nothing shows
             for each in model.parameters():
                 each.add_(torch.randn_like(each), alpha=0.1)
-        return {key: each.shape for key, each in model.state_dict().items()}, said(model(tokens)[0])
+        return {key: each.shape for key, each in model.state_dict().items()}, said(
+            model({"tokens": tokens})
+        )
 
     shapes, scores = outcome({})
     other_shapes, other_scores = outcome({field: OTHER[name][field]})
@@ -277,9 +281,9 @@ def test_record_finds_the_attention_of_those_that_attend(name: str) -> None:
             pass
         return
     with torch.no_grad():
-        silent = said(model(tokens)[0])
+        silent = said(model({"tokens": tokens}))
         with record(model) as tape:
-            heard = said(model(tokens)[0])
+            heard = said(model({"tokens": tokens}))
     assert torch.equal(silent, heard), "recording changes nothing"
     for call in tape:
         total = call.weights.sum(3)
@@ -290,7 +294,7 @@ def test_record_finds_the_attention_of_those_that_attend(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_learns(name: str) -> None:
     model, tokens = built(name).train(), text()
-    model(tokens)[0].surprise(tokens.roll(-1, 1)).backward()
+    model({"tokens": tokens}).nll(tokens.roll(-1, 1)).backward()
     learns = {key: each for key, each in model.named_parameters() if each.requires_grad}
     assert learns
     still = [key for key, each in learns.items() if each.grad is None or not each.grad.any()]
@@ -305,7 +309,7 @@ def test_a_hundred_steps_learn_a_line_by_heart(name: str, as_users_run_it: None)
     line = torch.tensor([[1, 5, 2, 3, 1, 6, 2, 4, 3, 8, 9, 9, 7, 1]])
     for _ in range(100):
         optimiser.zero_grad()
-        loss = model(line[:, :-1])[0].surprise(line[:, 1:]) / (line.shape[1] - 1)
+        loss = model({"tokens": line[:, :-1]}).nll(line[:, 1:]) / (line.shape[1] - 1)
         loss.backward()
         optimiser.step()
     assert loss.item() < 0.05 * log(V)
@@ -316,17 +320,17 @@ def test_a_hundred_steps_learn_a_line_by_heart(name: str, as_users_run_it: None)
 def test_surprise_is_that_of_the_logits(name: str, smoothing: float) -> None:
     model, tokens = built(name), text()
     targets = tokens.roll(-1, 1)
-    targets[1, 2:5] = IGNORED
-    prediction = model(tokens)[0]
+    targets[1, 2:5] = IGNORE
+    prediction = model({"tokens": tokens})
     want = nn.functional.cross_entropy(
         said(prediction).flatten(0, 1),
         targets.flatten(),
         reduction="sum",
         label_smoothing=smoothing,
     )
-    torch.testing.assert_close(prediction.surprise(targets, smoothing=smoothing), want)
+    torch.testing.assert_close(prediction.nll(targets, smoothing=smoothing), want)
     each = prediction.log_probability(targets)
-    assert (each[targets == IGNORED] == 0).all()
+    assert (each[targets == IGNORE] == 0).all()
     if smoothing == 0.0:
         torch.testing.assert_close(-each.sum(), want)
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.core.protocols import Carry
+from regard.core.protocols import Batch, Carry
 from regard.data import IGNORE
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 from regard.tasks.language_model import LanguageModelling, Texts
 from regard.train.evaluate import evaluate
 
@@ -21,8 +21,8 @@ class Bigrams(nn.Module):
         self.words = nn.Embedding(vocabulary, 3)
         self.output = nn.Parameter(torch.randn(vocabulary, 3))
 
-    def forward(self, tokens: Tensor, carry: Carry | None) -> tuple[Vocabulary, None]:
-        return Vocabulary(self.words(tokens), self.output), None
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
+        return SoftmaxOutput(self.words(batch["tokens"]), self.output)
 
 
 @pytest.fixture

@@ -12,13 +12,14 @@ from regard.attention import record
 from regard.attention.tape import Site, sites_of
 from regard.core.config import parse
 from regard.core.errors import UserError
+from regard.core.padding import IGNORE
 from regard.core.protocols import Batch
 from regard.layers.character_words import LETTERS
 from regard.models import MODELS
 from regard.models.text.bert import BERT
 from regard.models.text.bert_reader import BERTReader
 from regard.models.text.elmo import ELMo
-from regard.outputs.next_token import IGNORED
+from regard.outputs.both_directions import BothDirections
 from tests.laws.families import FAMILIES
 
 NAMES = FAMILIES["text encoders"]
@@ -165,26 +166,28 @@ def said(row: str, model: nn.Module, given: Batch) -> Tensor:
 
 
 def elmo_loss(model: nn.Module, given: Batch) -> Tensor:
-    ahead, behind, _ = model(given["letters"])
-    tokens = given["tokens"]
-    loss: Tensor = ahead.surprise(tokens.roll(-1, 1)) + behind.surprise(tokens.roll(1, 1))
-    return loss
+    output, tokens = BothDirections.of(model, given), given["tokens"]
+    forward, backward = (
+        output.forward.nll(tokens.roll(-1, 1)),
+        output.backward.nll(tokens.roll(1, 1)),
+    )
+    return forward + backward
 
 
 def bert_loss(model: nn.Module, given: Batch) -> Tensor:
     made, tokens = model(given), given["tokens"]
-    hidden = torch.where((tokens > 0) & (tokens % 2 == 0), tokens, IGNORED)
+    hidden = torch.where((tokens > 0) & (tokens % 2 == 0), tokens, IGNORE)
     loss = tokens.new_zeros((), dtype=torch.float32)
     if made.words is not None:
-        loss = loss + made.words.surprise(hidden)
+        loss = loss + made.words.nll(hidden)
     if made.next_sentence is not None:
         loss = loss + F.cross_entropy(made.next_sentence, torch.tensor([1, 0, 1, 0])[: len(tokens)])
     return loss
 
 
 def reader_loss(model: nn.Module, given: Batch) -> Tensor:
-    first, last = torch.tensor([1, 0, IGNORED, 0]), torch.tensor([3, 2, IGNORED, 0])
-    loss: Tensor = model(given).surprise(first, last)
+    first, last = torch.tensor([1, 0, IGNORE, 0]), torch.tensor([3, 2, IGNORE, 0])
+    loss: Tensor = model(given).nll(first, last)
     return loss
 
 

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from regard.attention import record
 from regard.core.errors import UserError
+from regard.core.padding import IGNORE
 from regard.core.protocols import Batch
 from regard.models import MODELS
-from regard.outputs.next_token import IGNORED, Prediction
+from regard.outputs.next_token import NextTokens
 from tests.laws.translators import (
     BOS,
     ELSEWHERE,
@@ -37,7 +38,7 @@ def chosen(batch: Batch, rows: Tensor) -> dict[str, Tensor]:
     return {name: each[rows] for name, each in batch.items()}
 
 
-def said(prediction: Prediction) -> Tensor:
+def said(prediction: NextTokens) -> Tensor:
     return prediction.logits().log_softmax(2)
 
 
@@ -58,7 +59,7 @@ def between(one: Tensor, other: Tensor) -> Tensor:
     return torch.where(one == other, 0.0, one - other).abs()
 
 
-def goes_on(logits: Tensor, prediction: Prediction) -> None:
+def goes_on(logits: Tensor, prediction: NextTokens) -> None:
     """A step says what the whole says last; it may have room for words of sentences that left."""
     want = said(prediction)[:, -1]
     words = want.shape[1]
@@ -75,15 +76,15 @@ def test_every_translator_is_in_these_tables() -> None:
 @pytest.mark.parametrize("label", ROWS)
 def test_steps_equal_the_whole(label: str) -> None:
     model, batch = built(label), texts()
-    close(stepped(model, batch), said(model(batch)[0]))
+    close(stepped(model, batch), said(model(batch)))
     with torch.no_grad():
-        close(stepped(model, batch), said(model(batch)[0]))
+        close(stepped(model, batch), said(model(batch)))
 
 
 @pytest.mark.parametrize("label", ROWS)
 def test_padding_and_batch_mates_never_matter(label: str) -> None:
     model, batch = built(label), texts()
-    together = said(model(batch)[0])
+    together = said(model(batch))
     steps = stepped(model, batch)
     for row in range(B):
         read, wrote = int(LENGTHS[row]), int(WRITTEN[row])
@@ -92,7 +93,7 @@ def test_padding_and_batch_mates_never_matter(label: str) -> None:
             alone[name] = alone[name][:, :read]
         for name in ("tokens", "targets"):
             alone[name] = alone[name][:, :wrote]
-        words = said(model(alone)[0])[0]
+        words = said(model(alone))[0]
         close(together[row, :wrote, : words.shape[1]], words)
         close(steps[row, :wrote, : words.shape[1]], words)
 
@@ -103,7 +104,7 @@ def test_what_stands_in_the_padding_never_matters(label: str) -> None:
     other = {name: each.clone() for name, each in batch.items()}
     padded = torch.arange(S) >= LENGTHS[:, None]
     other["source"][padded] = other["source_extended"][padded] = 7
-    close(said(model(other)[0]), said(model(batch)[0]))
+    close(said(model(other)), said(model(batch)))
 
 
 @pytest.mark.parametrize("label", ROWS)
@@ -111,7 +112,7 @@ def test_the_future_never_reaches_the_past(label: str) -> None:
     model, batch = built(label), texts()
     changed = batch["tokens"].clone()
     changed[:, 3:] = (changed[:, 3:] + 1) % V
-    before, after = said(model(batch)[0]), said(model({**batch, "tokens": changed})[0])
+    before, after = said(model(batch)), said(model({**batch, "tokens": changed}))
     close(before[:, :3], after[:, :3])
     assert between(before[:, 3:], after[:, 3:]).amax((1, 2)).min() > 1e-3
 
@@ -122,7 +123,7 @@ def test_a_word_of_the_source_matters_to_its_own_row(label: str) -> None:
     changed = {name: each.clone() for name, each in batch.items()}
     changed["source"][0, 2] = changed["source_extended"][0, 2] = (batch["source"][0, 2] - 3) % 7 + 4
     assert changed["source"][0, 2] != batch["source"][0, 2]
-    difference = between(said(model(batch)[0]), said(model(changed)[0])).amax(2)
+    difference = between(said(model(batch)), said(model(changed))).amax(2)
     reached = (difference[0] > 1e-6).tolist()
     if ROWS[label][0] in ONLINE:  # it may have spoken before it read that word, but not after
         assert reached[-1]
@@ -156,13 +157,13 @@ def test_chosen_rows_go_on_as_their_sentences_do(label: str, choices: list[list[
     with torch.no_grad():
         for choice in choices:
             logits, state = model.step(history[:, -1], state)
-            goes_on(logits, model({**chosen(batch, sentences), "tokens": history})[0])
+            goes_on(logits, model({**chosen(batch, sentences), "tokens": history}))
             rows = torch.tensor(choice, dtype=torch.long)
             state, sentences = state.select(rows), sentences[rows]
             history = torch.cat((history[rows], torch.randint(4, V, (len(rows), 1))), dim=1)
         if len(sentences):
             logits, _ = model.step(history[:, -1], state)
-            goes_on(logits, model({**chosen(batch, sentences), "tokens": history})[0])
+            goes_on(logits, model({**chosen(batch, sentences), "tokens": history}))
 
 
 @pytest.mark.parametrize("label", ROWS)
@@ -176,7 +177,7 @@ def test_a_state_is_a_value(label: str) -> None:
             for which, tokens in enumerate((left, right)):
                 logits, states[which] = model.step(tokens[:, place], states[which])
                 history = torch.cat((batch["tokens"][:, :1], tokens[:, : place + 1]), dim=1)
-                whole = said(model({**batch, "tokens": history})[0])[:, -1]
+                whole = said(model({**batch, "tokens": history}))[:, -1]
                 close(logits.log_softmax(1), whole)
 
 
@@ -190,9 +191,9 @@ def test_record_says_that_there_is_no_attention_where_there_is_none(name: str) -
 def test_recording_changes_nothing_and_nothing_looks_at_padding(label: str) -> None:
     model, batch = built(label), texts()
     with torch.no_grad():
-        silent = said(model(batch)[0]), stepped(model, batch)
+        silent = said(model(batch)), stepped(model, batch)
         with record(model) as tape:
-            heard = said(model(batch)[0]), stepped(model, batch)
+            heard = said(model(batch)), stepped(model, batch)
     assert torch.equal(silent[0], heard[0])
     assert torch.equal(silent[1], heard[1])
     outward = [call for call in tape if call.kind in ("alignment", "cross")]
@@ -206,10 +207,10 @@ def test_recording_changes_nothing_and_nothing_looks_at_padding(label: str) -> N
 @pytest.mark.parametrize("label", ROWS)
 def test_every_parameter_learns(label: str) -> None:
     model, batch = built(label).train(), texts()
-    prediction, further = model(batch)
-    loss = prediction.surprise(batch["targets"])
-    assert further is None or further.shape == ()
-    (loss if further is None else loss + further).backward()
+    prediction = model(batch)
+    loss = prediction.nll(batch["targets"])
+    assert prediction.auxiliary is None or prediction.auxiliary.shape == ()
+    prediction.with_auxiliary(loss).backward()
     gradients = {name: each.grad for name, each in model.named_parameters()}
     assert [name for name, each in gradients.items() if each is None or not each.any()] == []
     assert all(each.isfinite().all() for each in gradients.values())
@@ -218,9 +219,9 @@ def test_every_parameter_learns(label: str) -> None:
 @pytest.mark.parametrize("label", ROWS)
 def test_a_saved_model_loads_to_the_same_bits(label: str) -> None:
     model, other, batch = made(label).eval(), made(label).eval(), texts()
-    assert not torch.equal(said(model(batch)[0]), said(other(batch)[0]))
+    assert not torch.equal(said(model(batch)), said(other(batch)))
     other.load_state_dict(load(save(model.state_dict())))
-    assert torch.equal(said(model(batch)[0]), said(other(batch)[0]))
+    assert torch.equal(said(model(batch)), said(other(batch)))
 
 
 @pytest.mark.parametrize(
@@ -240,9 +241,9 @@ def test_every_field_of_a_config_makes_a_difference(name: str, field: str) -> No
         torch.manual_seed(1)
         model = made(name, changes).train()
         shapes = {key: each.shape for key, each in model.state_dict().items()}
-        prediction, further = model(batch)
-        loss = prediction.surprise(batch["targets"])
-        return shapes, loss if further is None else loss + further
+        prediction = model(batch)
+        loss = prediction.nll(batch["targets"])
+        return shapes, prediction.with_auxiliary(loss)
 
     shapes, loss = begun({})
     other_shapes, other_loss = begun({field: OTHER[name][field]})
@@ -253,16 +254,16 @@ def test_every_field_of_a_config_makes_a_difference(name: str, field: str) -> No
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_surprise_is_that_of_the_logits(label: str, smoothing: float) -> None:
     model, batch = built(label), texts()
-    prediction, _ = model(batch)
+    prediction = model(batch)
     targets = batch["targets"]
-    logs, real = said(prediction), targets != IGNORED
+    logs, real = said(prediction), targets != IGNORE
     possible = logs.isfinite()  # smoothing is spread over what can be said at all
     even = torch.where(possible, logs, 0.0).sum(2) / possible.sum(2)
     right = logs.gather(2, targets.clamp_min(0)[..., None]).squeeze(2)
     want = -((1 - smoothing) * right + smoothing * even)[real].sum()
-    torch.testing.assert_close(prediction.surprise(targets, smoothing=smoothing), want)
+    torch.testing.assert_close(prediction.nll(targets, smoothing=smoothing), want)
     each = prediction.log_probability(targets)
-    assert (each[targets == IGNORED] == 0).all()
+    assert (each[targets == IGNORE] == 0).all()
     if smoothing == 0.0:
         torch.testing.assert_close(-each.sum(), want)
 
@@ -284,9 +285,10 @@ def test_a_hundred_steps_learn_to_turn_sentences_around(name: str, as_users_run_
     }
     for _ in range(100):
         optimiser.zero_grad()
-        prediction, further = model(batch)
-        loss = prediction.surprise(targets) / targets.numel()
-        (loss if further is None else loss + further / targets.numel()).backward()
+        prediction = model(batch)
+        nll = prediction.nll(targets)
+        loss = nll / targets.numel()
+        (prediction.with_auxiliary(nll) / targets.numel()).backward()
         optimiser.step()
     assert loss.item() < 0.05 * log(V)
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from regard.core.padding import IGNORE
 from regard.models import MODELS
-from regard.outputs.next_token import IGNORED
 from tests.laws.families import FAMILIES
 
 B, S, T, V, SOURCES = 4, 7, 6, 11, 13
@@ -235,7 +235,7 @@ def texts() -> dict[str, Tensor]:
     source[0, [1, 4]] = source[3, 2] = UNKNOWN
     extended = source.clone()
     extended[0, 1], extended[0, 4], extended[3, 2] = V, V + 1, V
-    tokens, targets = torch.randint(4, V, (B, T)), torch.full((B, T), IGNORED)
+    tokens, targets = torch.randint(4, V, (B, T)), torch.full((B, T), IGNORE)
     tokens[:, 0] = BOS
     for row, (read, wrote) in enumerate(zip(LENGTHS.tolist(), WRITTEN.tolist(), strict=True)):
         for ids in (source, extended):

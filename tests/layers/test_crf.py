@@ -9,23 +9,24 @@ from torch import Tensor
 from torchcrf import CRF as Theirs
 
 from regard.core.errors import UserError
-from regard.layers.crf import CRF, SPAN, Chain
+from regard.layers.crf import CRF
+from regard.outputs.crf import SPAN, ChainTags
 
 LENGTHS = torch.tensor([4, 2, 0, 1])
 B, T, C = 4, 4, 3
 
 
-def chain(factor: float = 1.0, dtype: torch.dtype = torch.double) -> Chain:
+def chain(factor: float = 1.0, dtype: torch.dtype = torch.double) -> ChainTags:
     """Random scores; with a large factor, transitions are too far apart for products."""
     torch.manual_seed(3)
-    field = CRF(C, spread=1.0).to(dtype)
+    field = CRF(C, init_range=1.0).to(dtype)
     scores = torch.randn(B, T, C, dtype=dtype)
-    made = Chain(scores, LENGTHS, factor * field.transitions.detach(), field.start, field.end)
+    made = ChainTags(scores, LENGTHS, factor * field.transitions.detach(), field.start, field.end)
     assert bool(made.transitions.max() - made.transitions.min() < SPAN) == (factor == 1.0)
     return made
 
 
-def paths(said: Chain, row: int) -> dict[tuple[int, ...], float]:
+def paths(said: ChainTags, row: int) -> dict[tuple[int, ...], float]:
     """The score of every path of a sentence, added up word by word."""
     length = int(said.lengths[row])
     found: dict[tuple[int, ...], float] = {}
@@ -83,14 +84,14 @@ def test_the_gradient_is_that_of_finite_differences(factor: float) -> None:
     targets = torch.tensor([[0, 1, 2, 0], [1, 1, 0, 0], [0, 0, 0, 0], [2, 0, 0, 0]])
 
     def surprise(scores: Tensor, passing: Tensor, start: Tensor, end: Tensor) -> Tensor:
-        return Chain(scores, LENGTHS, passing, start, end).surprise(targets)
+        return ChainTags(scores, LENGTHS, passing, start, end).nll(targets)
 
     given = [said.scores, said.transitions, said.start.detach(), said.end.detach()]
     assert torch.autograd.gradcheck(surprise, [each.requires_grad_() for each in given])
 
 
 def test_loss_gradient_and_best_tags_are_those_of_pytorch_crf() -> None:
-    ours, theirs = CRF(7, spread=0.5), Theirs(7, batch_first=True)
+    ours, theirs = CRF(7, init_range=0.5), Theirs(7, batch_first=True)
     with torch.no_grad():
         theirs.transitions.copy_(ours.transitions)
         theirs.start_transitions.copy_(ours.start)
@@ -101,7 +102,7 @@ def test_loss_gradient_and_best_tags_are_those_of_pytorch_crf() -> None:
     scores = torch.randn(2, 3, 9, 7)
     mine, other = (each.clone().requires_grad_() for each in (scores[0], scores[0]))
     said = ours(mine, lengths)
-    loss, reference = said.surprise(targets), -theirs(other, targets, mask)
+    loss, reference = said.nll(targets), -theirs(other, targets, mask)
     torch.testing.assert_close(loss, reference)
     loss.backward()
     reference.backward()
@@ -121,14 +122,14 @@ def test_a_forbidden_transition_is_never_taken_and_leaves_gradients_finite() -> 
     said = field(scores, torch.tensor([2]))
     assert said.best().tolist() == [[0, 2]]
     assert said.probabilities().isfinite().all()
-    said.surprise(torch.tensor([[0, 2]])).backward()
+    said.nll(torch.tensor([[0, 2]])).backward()
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
 
 
 def test_very_large_scores_stay_finite_in_single_precision() -> None:
     scores = torch.tensor([[[1e4, -1e4, 0.0], [-1e4, 1e4, 0.0]]]).requires_grad_()
-    loss = CRF(C)(scores, torch.tensor([2])).surprise(torch.tensor([[1, 0]]))
+    loss = CRF(C)(scores, torch.tensor([2])).nll(torch.tensor([[1, 0]]))
     loss.backward()
     assert loss.item() == pytest.approx(4e4, rel=1e-3)
     assert scores.grad is not None

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.outputs.next_token import Vocabulary
-from regard.outputs.pointer import Extended, PointerMixture
+from regard.outputs.next_token import SoftmaxOutput
+from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
 
 B, T, K, V, D = 2, 3, 4, 7, 5
 HELD = torch.tensor([[1, 2, 1, 6], [0, 0, 3, 5]])
@@ -20,9 +20,9 @@ def parts(scores: Tensor) -> tuple[Tensor, Tensor]:
     return weights[..., 0], weights[..., 1:]
 
 
-def vocabulary() -> Vocabulary:
+def vocabulary() -> SoftmaxOutput:
     states, weight = torch.randn(B, T, D).double(), torch.randn(V, D).double()
-    return Vocabulary(states, weight, torch.randn(V).double())
+    return SoftmaxOutput(states, weight, torch.randn(V).double())
 
 
 def test_every_word_has_its_part_of_both() -> None:
@@ -58,8 +58,8 @@ def test_weights_that_underflow_leave_finite_gradients(target: int, sure: float)
     weight = torch.randn(V, D, requires_grad=True)
     share, pointed = parts(scores)
     assert (share == 0).all() if sure < 0 else (pointed == 0).all()
-    mixture = PointerMixture(Vocabulary(torch.randn(1, 1, D), weight), share, pointed, HELD[:1])
-    loss = mixture.surprise(torch.tensor([[target]]))
+    mixture = PointerMixture(SoftmaxOutput(torch.randn(1, 1, D), weight), share, pointed, HELD[:1])
+    loss = mixture.nll(torch.tensor([[target]]))
     loss.backward()
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
@@ -77,11 +77,11 @@ def test_a_target_that_neither_side_can_produce_leaves_the_others_their_gradient
     words, targets = vocabulary(), torch.tensor([[1, V + 1, 6], [V, V + 1, 3]])
     scores = torch.randn(B, T, K + 1).double().requires_grad_()
     states = words.states.requires_grad_()
-    extended = Extended(Vocabulary(states, words.weight, words.bias), 2)
+    extended = ExtendedSoftmax(SoftmaxOutput(states, words.weight, words.bias), 2)
     mixture = PointerMixture(extended, *parts(scores), BEYOND)
     other = torch.where(targets == V + 1, -100, targets)
     other[0, 1] = V + 1  # the first row holds that word, the second does not
-    losses = [mixture.surprise(each, smoothing=smoothing) for each in (targets, other)]
+    losses = [mixture.nll(each, smoothing=smoothing) for each in (targets, other)]
     got, want = (torch.autograd.grad(each, (scores, states), retain_graph=True) for each in losses)
     smallest = -log(torch.finfo(torch.double).tiny)
     assert (losses[0] - losses[1]).item() > 0.5 * smallest
@@ -97,8 +97,8 @@ def test_the_gradient_is_exact(smoothing: float) -> None:
     words, targets = vocabulary(), torch.tensor([[1, 4, 6], [0, -100, 3]])
 
     def loss(scores: Tensor, states: Tensor) -> Tensor:
-        said = Vocabulary(states, words.weight, words.bias)
-        return PointerMixture(said, *parts(scores), HELD).surprise(targets, smoothing=smoothing)
+        said = SoftmaxOutput(states, words.weight, words.bias)
+        return PointerMixture(said, *parts(scores), HELD).nll(targets, smoothing=smoothing)
 
     scores = torch.randn(B, T, K + 1).double().requires_grad_()
     assert torch.autograd.gradcheck(loss, (scores, words.states.requires_grad_()))
@@ -110,10 +110,10 @@ def test_smoothing_pulls_towards_every_word_of_the_mixture() -> None:
     each = mixture.logits()
     right = each.gather(2, targets.unsqueeze(2)).sum().item()
     want = -(0.9 * right + 0.1 / V * each.sum().item())
-    assert mixture.surprise(targets, smoothing=0.1).item() == pytest.approx(want)
+    assert mixture.nll(targets, smoothing=0.1).item() == pytest.approx(want)
     others = each.sum().item() - each[:, :, 5].sum().item()
     want = -(0.9 * right + 0.1 / (V - 1) * others)
-    assert mixture.surprise(targets, smoothing=0.1, never=5).item() == pytest.approx(want)
+    assert mixture.nll(targets, smoothing=0.1, excluded=5).item() == pytest.approx(want)
 
 
 def test_mixtures_may_be_mixed_again() -> None:
@@ -149,7 +149,7 @@ BEYOND = torch.tensor([[1, V, 1, V + 1], [0, 0, 3, V]])
 
 def test_words_beyond_the_vocabulary_can_only_be_pointed_at() -> None:
     words, (share, pointed) = vocabulary(), parts(torch.randn(B, T, K + 1).double())
-    mixture = PointerMixture(Extended(words, 2), share, pointed, BEYOND)
+    mixture = PointerMixture(ExtendedSoftmax(words, 2), share, pointed, BEYOND)
     logits = mixture.logits()
     assert logits.shape == (B, T, V + 2)
     torch.testing.assert_close(logits.exp().sum(2), torch.ones(B, T).double())
@@ -162,14 +162,14 @@ def test_words_beyond_the_vocabulary_can_only_be_pointed_at() -> None:
 
 def test_an_output_layer_never_says_what_is_beyond_its_vocabulary() -> None:
     words = vocabulary()
-    extended = Extended(words, 3)
+    extended = ExtendedSoftmax(words, 3)
     within, beyond = torch.randint(V, (B, T)), torch.full((B, T), V + 2)
     torch.testing.assert_close(extended.log_probability(within), words.log_probability(within))
     assert (extended.log_probability(beyond) == -torch.inf).all()
     for smoothing in (0.0, 0.1):
-        want = words.surprise(within, smoothing=smoothing)
-        torch.testing.assert_close(extended.surprise(within, smoothing=smoothing), want)
-        assert extended.surprise(beyond, smoothing=smoothing) == torch.inf
+        want = words.nll(within, smoothing=smoothing)
+        torch.testing.assert_close(extended.nll(within, smoothing=smoothing), want)
+        assert extended.nll(beyond, smoothing=smoothing) == torch.inf
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -178,14 +178,14 @@ def test_smoothing_leaves_out_what_nobody_can_say(smoothing: float) -> None:
     words, targets = vocabulary(), torch.tensor([[1, V + 1, 6], [V, -100, 3]])
 
     def loss(scores: Tensor, states: Tensor) -> Tensor:
-        said = Extended(Vocabulary(states, words.weight, words.bias), 2)
-        return PointerMixture(said, *parts(scores), BEYOND).surprise(targets, smoothing=smoothing)
+        said = ExtendedSoftmax(SoftmaxOutput(states, words.weight, words.bias), 2)
+        return PointerMixture(said, *parts(scores), BEYOND).nll(targets, smoothing=smoothing)
 
     scores = torch.randn(B, T, K + 1).double().requires_grad_()
     states = words.states.requires_grad_()
     assert loss(scores, states).isfinite()
     assert torch.autograd.gradcheck(loss, (scores, states))
-    logits = PointerMixture(Extended(words, 2), *parts(scores), BEYOND).logits()
+    logits = PointerMixture(ExtendedSoftmax(words, 2), *parts(scores), BEYOND).logits()
     want = 0.0
     for b in range(B):
         for t in range(T):

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from regard.core.padding import IGNORE
 from regard.outputs import next_token as output
-from regard.outputs.next_token import IGNORED, Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 
 B, T, D, V = 3, 25, 6, 40
 
@@ -22,9 +23,9 @@ def test_surprise_and_its_gradients_are_those_of_the_logits(
     weight = torch.randn(V, D, dtype=torch.double, requires_grad=True)
     bias = torch.randn(V, dtype=torch.double, requires_grad=True) if biased else None
     targets = torch.randint(V, (B, T))
-    targets[1, 20:] = targets[2] = IGNORED
-    words = Vocabulary(states, weight, bias)
-    got = words.surprise(targets, smoothing=smoothing)
+    targets[1, 20:] = targets[2] = IGNORE
+    words = SoftmaxOutput(states, weight, bias)
+    got = words.nll(targets, smoothing=smoothing)
     want = F.cross_entropy(
         words.logits().flatten(0, 1),
         targets.flatten(),
@@ -33,7 +34,7 @@ def test_surprise_and_its_gradients_are_those_of_the_logits(
     )
     torch.testing.assert_close(got, want)
     each = words.log_probability(targets)
-    torch.testing.assert_close(each.sum(), -words.surprise(targets))
+    torch.testing.assert_close(each.sum(), -words.nll(targets))
     inputs = [states, weight] + ([] if bias is None else [bias])
     slopes = torch.autograd.grad(got, inputs, retain_graph=True)
     torch.testing.assert_close(slopes, torch.autograd.grad(want, inputs))
@@ -45,13 +46,13 @@ def test_surprise_and_its_gradients_are_those_of_the_logits(
     [(900, 10_000, None), (4096, 10_000, 1677), (3072, 50_257, 512), (3072, 250_000, 268)],
 )
 def test_pieces_are_as_large_as_there_is_room(positions: int, words: int, rows: int | None) -> None:
-    few = Vocabulary(torch.zeros(1, 1, 1), torch.zeros(words, 1))._pieces(positions)
+    few = SoftmaxOutput(torch.zeros(1, 1, 1), torch.zeros(words, 1))._pieces(positions)
     assert (None if few is None else few.batch_chunk_size) == rows
 
 
 def test_nothing_to_predict_is_no_surprise() -> None:
-    words = Vocabulary(torch.randn(1, 3, D), torch.randn(V, D))
-    assert words.surprise(torch.full((1, 3), IGNORED), smoothing=0.1) == 0
+    words = SoftmaxOutput(torch.randn(1, 3, D), torch.randn(V, D))
+    assert words.nll(torch.full((1, 3), IGNORE), smoothing=0.1) == 0
 
 
 def test_smoothing_gives_nothing_to_a_word_that_is_never_said() -> None:
@@ -59,13 +60,13 @@ def test_smoothing_gives_nothing_to_a_word_that_is_never_said() -> None:
     weight = torch.randn(V, D, dtype=torch.double, requires_grad=True)
     bias = torch.randn(V, dtype=torch.double, requires_grad=True)
     targets = torch.randint(1, V, (B, T))
-    targets[1, 20:] = IGNORED
-    words = Vocabulary(states, weight, bias)
-    got = words.surprise(targets, smoothing=0.2, never=0)
+    targets[1, 20:] = IGNORE
+    words = SoftmaxOutput(states, weight, bias)
+    got = words.nll(targets, smoothing=0.2, excluded=0)
     wanted = torch.full((B, T, V), 0.2 / (V - 1), dtype=torch.double)  # in the words of the loss
     wanted[:, :, 0] = 0
     wanted.scatter_add_(2, targets.clamp_min(0)[..., None], torch.full_like(wanted[..., :1], 0.8))
-    wanted[targets == IGNORED] = 0
+    wanted[targets == IGNORE] = 0
     want = -(wanted * words.logits().log_softmax(2)).sum()
     torch.testing.assert_close(got, want)
     inputs = [states, weight, bias]

@@ -78,7 +78,7 @@ def test_a_translator_that_reads_backwards_keeps_the_order_of_its_source() -> No
     }
 
     def predict() -> torch.Tensor:
-        value: torch.Tensor = model({"tokens": batch}).logits()[0, -1].log_softmax(0).max()
+        value: torch.Tensor = model(batch).logits()[0, -1].log_softmax(0).max()
         return value
 
     found = gradient_lengths(model, batch["source"], predict)

@@ -46,18 +46,19 @@ def literal(model: AttentionRNNLM, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("memory", [1, MEMORY, 20])
 def test_it_is_the_equation(memory: int) -> None:
     model, tokens = built("additive", memory), torch.randint(V, (B, T))
-    torch.testing.assert_close(model(tokens)[0].logits(), literal(model, tokens))
+    torch.testing.assert_close(model({"tokens": tokens}).logits(), literal(model, tokens))
 
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("memory", [1, MEMORY, 20])
 def test_a_text_may_be_cut_anywhere_whatever_the_score(score: str, memory: int) -> None:
     model, tokens = built(score, memory), torch.randint(V, (B, T))
-    whole = model(tokens)[0].logits()
+    whole = model({"tokens": tokens}).logits()
     for sizes in ([1] * T, [4, 1, 4], [2, 7]):
         carry, parts = None, []
         for part in tokens.split(sizes, dim=1):
-            prediction, carry = model(part, carry)
+            prediction = model({"tokens": part}, carry)
+            carry = prediction.carry
             parts.append(prediction.logits())
         torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-10, rtol=0)
 
@@ -76,9 +77,9 @@ def test_a_sequential_score_equals_one_attention_with_a_mask() -> None:
 @pytest.mark.parametrize("score", ["dot", "additive", "relative_xl"])
 def test_it_looks_at_the_last_states_before_it_and_at_no_other(score: str) -> None:
     model, tokens = built(score), torch.randint(V, (B, T))
-    carry = model(torch.randint(V, (B, 2)))[1]
+    carry = model({"tokens": torch.randint(V, (B, 2))}).carry
     with record(model) as tape:
-        model(tokens, carry)
+        model({"tokens": tokens}, carry)
     weights = tape.weights("attend")
     assert weights.shape == (B, 1, T, 2 + T)
     for t in range(T):
@@ -91,15 +92,15 @@ def test_attention_can_be_edited() -> None:
     model, even, tokens = built("bilinear"), built("even"), torch.randint(V, (B, T))
     even.load_state_dict(model.state_dict(), strict=False)
     with intervene(model, {"attend": uniform}):
-        edited = model(tokens)[0].logits()
-    torch.testing.assert_close(edited, even(tokens)[0].logits())
-    assert not torch.allclose(edited, model(tokens)[0].logits(), atol=1e-3)
+        edited = model({"tokens": tokens}).logits()
+    torch.testing.assert_close(edited, even({"tokens": tokens}).logits())
+    assert not torch.allclose(edited, model({"tokens": tokens}).logits(), atol=1e-3)
 
 
 def test_gradients_reach_states_of_this_window_and_stop_at_the_one_before() -> None:
     model, tokens = built("dot"), torch.randint(V, (B, T))
-    _, carry = model(tokens)
-    model(tokens, carry)[0].logits().sum().backward()
+    carry = model({"tokens": tokens}).carry
+    model({"tokens": tokens}, carry).logits().sum().backward()
     assert model.rnn.embed.weight.grad is not None
     assert model.rnn.embed.weight.grad.any()
     assert carry["states"].grad_fn is None

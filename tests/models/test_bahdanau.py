@@ -54,7 +54,7 @@ def literal(model: Bahdanau, source: Tensor, tokens: Tensor) -> tuple[Tensor, Te
 def test_it_is_the_equation(cell: str, readout: str, tied: bool) -> None:
     model, batch = built(cell=cell, readout=readout, tied=tied), texts()
     with record(model) as tape:
-        logits = model(batch)[0].logits()
+        logits = model(batch).logits()
     weights = tape.join("attend")
     assert weights.shape == (len(LENGTHS), 1, batch["tokens"].shape[1], max(LENGTHS))
     torch.testing.assert_close(weights.sum(3), torch.ones_like(weights[..., 0]))
@@ -92,13 +92,13 @@ def test_every_score_serves_or_says_why_not(score: str, as_users_run_it: None) -
             built(score=score)
         return
     model, batch = built(score=score), texts()
-    torch.testing.assert_close(stepped(model, batch), model(batch)[0].logits())
+    torch.testing.assert_close(stepped(model, batch), model(batch).logits())
 
 
 @pytest.mark.parametrize("weigh", WEIGHS)
 def test_every_weighing_serves(weigh: str) -> None:
     model, batch = built(weigh=weigh), texts()
-    logits = model(batch)[0].logits()
+    logits = model(batch).logits()
     assert logits.isfinite().all()
     torch.testing.assert_close(stepped(model, batch), logits)
 
@@ -108,6 +108,6 @@ def test_attention_can_be_edited() -> None:
     model, even, batch = built(), built(score="even"), texts()
     even.load_state_dict(model.state_dict(), strict=False)
     with intervene(model, {"attend": uniform}):
-        edited = model(batch)[0].logits()
-    torch.testing.assert_close(edited, even(batch)[0].logits())
-    assert (edited - model(batch)[0].logits()).abs().max() > 1e-3
+        edited = model(batch).logits()
+    torch.testing.assert_close(edited, even(batch).logits())
+    assert (edited - model(batch).logits()).abs().max() > 1e-3

@@ -8,12 +8,13 @@ from torch import Tensor, nn
 from regard.attention import Attend, record, without
 from regard.attention.tape import intervene
 from regard.core.errors import UserError
+from regard.core.padding import IGNORE
 from regard.layers.text_encoder import Encoding, TextEncoder
 from regard.models.text.bert import BERT
 from regard.models.text.bert_classifier import BERTClassifier
-from regard.models.text.bert_reader import BERTReader, Spans
+from regard.models.text.bert_reader import BERTReader
 from regard.models.text.bert_tagger import BERTTagger
-from regard.outputs.next_token import IGNORED
+from regard.outputs.spans import Spans
 
 SMALL = Encoding(width=8, heads=2, layers=3, hidden=12, context=16)
 V = 20
@@ -31,15 +32,15 @@ def test_the_words_head_says_the_same_of_chosen_places_as_of_all() -> None:
     said = bert()({"tokens": tokens()}).words
     assert said is not None
     where = torch.rand(2, 6) > 0.5
-    torch.testing.assert_close(said.only(where).logits()[0], said.logits()[where])
-    targets = torch.where(where, tokens(), IGNORED)
-    torch.testing.assert_close(said.surprise(targets), -said.log_probability(targets).sum())
+    torch.testing.assert_close(said.at(where).logits()[0], said.logits()[where])
+    targets = torch.where(where, tokens(), IGNORE)
+    torch.testing.assert_close(said.nll(targets), -said.log_probability(targets).sum())
 
 
 def test_nothing_hidden_surprises_nobody() -> None:
     said = bert()({"tokens": tokens()}).words
     assert said is not None
-    assert said.surprise(torch.full((2, 6), IGNORED)).item() == 0.0
+    assert said.nll(torch.full((2, 6), IGNORE)).item() == 0.0
 
 
 def test_next_sentence_without_the_pooled_state_is_refused(as_users_run_it: None) -> None:
@@ -56,7 +57,7 @@ def test_layers_computed_again_give_the_same_gradients() -> None:
         given = {"tokens": torch.arange(12).view(2, 6), "lengths": torch.tensor([6, 4])}
         said = model(given).words
         assert said is not None
-        said.surprise(torch.full((2, 6), 5)).backward()
+        said.nll(torch.full((2, 6), 5)).backward()
         grads.append({name: each.grad for name, each in model.named_parameters()})
     assert grads[0].keys() == grads[1].keys()
     for name, each in grads[0].items():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from regard.models.text.bert_reader import Spans
+from regard.outputs.spans import Spans
 
 POSITIONS = 7
 

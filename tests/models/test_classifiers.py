@@ -34,13 +34,13 @@ def test_a_bag_of_ngrams_is_the_mean_of_hashed_rows() -> None:
             signed = hashed - 2**64 if hashed >= 2**63 else hashed
             rows.append(model.table.weight[V + signed % 40])
     expected = model.output(torch.stack(rows).mean(0))
-    torch.testing.assert_close(model(BATCH)[0], expected)
+    torch.testing.assert_close(model(BATCH).logits[0], expected)
 
 
 def test_the_gradient_of_a_bag_is_a_few_rows() -> None:
     model = BagOfNgrams(BagOfNgrams.Config(width=4, buckets=1000), V, C)
     torch.nn.init.normal_(model.output.weight)
-    model(BATCH).sum().backward()
+    model(BATCH).logits.sum().backward()
     grad = model.table.weight.grad
     assert grad is not None
     assert grad.is_sparse
@@ -63,7 +63,7 @@ def test_attention_pooling_is_jain_and_wallace() -> None:
         states, model.pool.hidden.weight, model.pool.hidden.bias, model.pool.query
     )
     with record(model) as tape:
-        found = model(BATCH)
+        found = model(BATCH).logits
     torch.testing.assert_close(found[0], model.output(read))
     torch.testing.assert_close(tape.weights("pool")[0, 0, 0], weights.detach())
 
@@ -86,7 +86,7 @@ def test_han_is_two_levels_of_the_same() -> None:
     assert level.query is not None
     document, outer = pooled(read, level.hidden.weight, level.hidden.bias, level.query)
     with record(model) as tape:
-        found = model(BATCH)
+        found = model(BATCH).logits
     torch.testing.assert_close(found[0], model.output(document))
     torch.testing.assert_close(tape.weights("sentence_pool")[0, 0, 0], outer.detach())
     words = tape.weights("word_pool")[0, 0]  # sentences by words
@@ -104,7 +104,7 @@ def test_a_cnn_is_the_most_that_each_filter_finds() -> None:
         for place in range(7)
     ]
     expected = model.output(torch.stack(found).relu().amax(0))
-    torch.testing.assert_close(model(BATCH)[0], expected)
+    torch.testing.assert_close(model(BATCH).logits[0], expected)
 
 
 @pytest.mark.parametrize("bias", [-0.5, 0.0, 5.0])
@@ -154,7 +154,7 @@ def test_a_sentence_without_words_has_no_weight_in_a_document() -> None:
     assert level.query is not None
     document, weights = pooled(states, level.hidden.weight, level.hidden.bias, level.query)
     with record(model) as tape:
-        found = model(batch)
+        found = model(batch).logits
     first, second, third = tape.weights("sentence_pool")[0, 0, 0].tolist()
     assert second == 0.0
     torch.testing.assert_close(torch.tensor([first, third]), weights.detach())

@@ -50,7 +50,7 @@ def literal(model: ClockworkRNN, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("periods", [(1,), (1, 2, 4, 8), (1, 3, 4, 7), (2, 5), (1, 40)])
 def test_it_is_the_equation(periods: tuple[int, ...]) -> None:
     model, tokens = built(periods), torch.randint(V, (B, T))
-    states = model(tokens)[0].states
+    states = model({"tokens": tokens}).states
     for row in range(B):
         torch.testing.assert_close(states[row], literal(model, tokens[row]))
 
@@ -65,7 +65,7 @@ def test_a_module_holds_its_state_between_ticks() -> None:
     model, tokens = built((1, 2, 4)), torch.randint(V, (1, T))
     states, carry = [], None
     for token in tokens.split(1, dim=1):
-        _, carry = model(token, carry)
+        carry = model({"tokens": token}, carry).carry
         states.append(carry["hidden"])
     assert carry is not None
     assert carry["time"].item() == T
@@ -79,7 +79,7 @@ def test_a_module_holds_its_state_between_ticks() -> None:
 def test_one_module_that_always_ticks_is_an_elman_network() -> None:
     model, tokens = built((1,)), torch.randint(V, (B, T))
     want, _ = model.clocks[0](model.words.embed(tokens))
-    torch.testing.assert_close(model(tokens)[0].states, want)
+    torch.testing.assert_close(model({"tokens": tokens}).states, want)
 
 
 @pytest.mark.parametrize("periods", [[], [2, 1], [1, 1, 2]])

@@ -119,7 +119,8 @@ def test_the_second_layer_alone_adds_what_it_reads(skip: bool) -> None:
         back = [each.flip(0) for each in sides[1]]
         wanted = torch.stack([torch.cat(pair, 1) for pair in zip(sides[0], back, strict=True)])
         torch.testing.assert_close(model.read(letters, lengths)[0][:, 0], wanted)
-        ahead, behind, _ = model(letters)
+        output = model({"letters": letters})
+        ahead, behind = output.forward, output.backward
         for said, states in ((ahead, sides[0][2]), (behind, back[2])):
             torch.testing.assert_close(said.logits()[0], model.output(states))
 
@@ -241,10 +242,12 @@ def test_features_are_of_the_sentence_alone(skip: bool) -> None:
 def test_each_direction_knows_only_its_side() -> None:
     model = built()
     letters = torch.randint(1, 257, (1, 6, 5))
-    ahead, behind, _ = model(letters)
+    output = model({"letters": letters})
+    ahead, behind = output.forward, output.backward
     other = letters.clone()
     other[0, 3] = torch.randint(1, 257, (5,))
-    changed = [each.logits() for each in model(other)[:2]]
+    output = model({"letters": other})
+    changed = [each.logits() for each in (output.forward, output.backward)]
     torch.testing.assert_close(changed[0][:, :3], ahead.logits()[:, :3])
     torch.testing.assert_close(changed[1][:, 4:], behind.logits()[:, 4:])
     assert not torch.allclose(changed[0][:, 3:], ahead.logits()[:, 3:])
@@ -254,20 +257,21 @@ def test_each_direction_knows_only_its_side() -> None:
 def test_the_forward_state_is_carried_from_window_to_window() -> None:
     model = built()
     letters = torch.randint(1, 257, (2, 6, 5))
-    whole, _, last = model(letters)
-    first, _, carry = model(letters[:, :4])
-    second, _, after = model(letters[:, 4:], carry)
-    both = torch.cat((first.logits(), second.logits()), dim=1)
-    torch.testing.assert_close(both, whole.logits())
-    assert all(torch.allclose(after[name], last[name], atol=1e-6) for name in last)
+    whole = model({"letters": letters})
+    first = model({"letters": letters[:, :4]})
+    second = model({"letters": letters[:, 4:]}, first.carry)
+    both = torch.cat((first.forward.logits(), second.forward.logits()), dim=1)
+    torch.testing.assert_close(both, whole.forward.logits())
+    for name, last in whole.carry.items():
+        torch.testing.assert_close(second.carry[name], last, atol=1e-6, rtol=1e-5)
 
 
 def test_it_goes_on_from_a_trained_one() -> None:
     first = built()
     config = ELMo.Config(**SMALL, source="runs/first")
     second = ELMo(config, vocabulary=11, letters=262, source=first).eval()
-    letters = torch.randint(1, 257, (2, 4, 5))
-    assert torch.equal(first(letters)[1].logits(), second(letters)[1].logits())
+    batch = {"letters": torch.randint(1, 257, (2, 4, 5))}
+    assert torch.equal(first(batch).backward.logits(), second(batch).backward.logits())
     assert second.output.weight is not first.output.weight
 
 

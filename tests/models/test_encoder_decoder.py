@@ -32,7 +32,7 @@ def literal(model: EncoderDecoder, source: Tensor, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("reverse", [False, True])
 def test_it_is_the_equation(cell: str, layers: int, reverse: bool) -> None:
     model, batch = built(cell, layers, reverse=reverse), texts()
-    logits = model(batch)[0].logits()
+    logits = model(batch).logits()
     for row, length in enumerate(LENGTHS):
         want = literal(model, batch["source"][row, :length], batch["tokens"][row])
         torch.testing.assert_close(logits[row], want)
@@ -45,8 +45,8 @@ def test_reading_from_the_end_is_reading_a_source_that_was_turned_around(cell: s
     turned = batch["source"].clone()
     for row, length in enumerate(LENGTHS):
         turned[row, :length] = turned[row, :length].flip(0)
-    want = forward({**batch, "source": turned})[0].logits()
-    torch.testing.assert_close(backward(batch)[0].logits(), want)
+    want = forward({**batch, "source": turned}).logits()
+    torch.testing.assert_close(backward(batch).logits(), want)
 
 
 @pytest.mark.parametrize("lengths", [(6, 2), (6, 2, 4, 0), (6, 2, 4, 7)])

@@ -17,20 +17,21 @@ def batch() -> dict[str, torch.Tensor]:
 
 
 @torch.no_grad()
-def test_what_is_learnt_besides_is_the_mean_surprise_of_each_text() -> None:
-    model = GPTClassifier(GPTClassifier.Config(body=BODY, guessing=0.5, dropout=0.0), V, C).eval()
+def test_the_auxiliary_loss_is_the_mean_nll_of_each_text() -> None:
+    model = GPTClassifier(GPTClassifier.Config(body=BODY, guessing=0.5, dropout=0.0), V, C).train()
     held = batch()
-    logits, beside = model.learning(held)
-    assert torch.equal(logits, model(held))
+    output = model(held)
+    assert model.eval()(held).auxiliary is None
+    assert torch.equal(output.logits, model(held).logits)
     total = 0.0
     for tokens, length in zip(held["tokens"], held["lengths"], strict=True):
         if length < 2:
             continue  # there is no next token to guess
         text = tokens[None, :length]
-        likely = model.body(text)[0].logits().log_softmax(2)[0]
-        surprises = [-likely[place, text[0, place + 1]] for place in range(int(length) - 1)]
-        total += 0.5 * float(sum(surprises)) / len(surprises)  # equation 1 in equation 5
-    assert beside.item() == pytest.approx(total, abs=1e-5)
+        likely = model.body({"tokens": text}).logits().log_softmax(2)[0]
+        losses = [-likely[place, text[0, place + 1]] for place in range(int(length) - 1)]
+        total += 0.5 * float(sum(losses)) / len(losses)  # equation 1 in equation 5
+    assert output.auxiliary.item() == pytest.approx(total, abs=1e-5)
 
 
 @torch.no_grad()
@@ -40,13 +41,13 @@ def test_classes_are_read_off_the_last_token_alone() -> None:
     for row, length in enumerate(held["lengths"].tolist()):
         states = model.body.states(held["tokens"][row : row + 1, :length])
         torch.testing.assert_close(
-            model(held)[row], model.output(states[0, -1]), atol=1e-6, rtol=1e-6
+            model(held).logits[row], model.output(states[0, -1]), atol=1e-6, rtol=1e-6
         )
 
 
-def test_without_guessing_nothing_is_learnt_besides() -> None:
+def test_without_guessing_there_is_no_auxiliary_loss() -> None:
     model = GPTClassifier(GPTClassifier.Config(body=BODY), V, C).train()
-    assert model.learning(batch())[1].item() == 0
+    assert model(batch()).auxiliary is None
 
 
 @pytest.mark.parametrize("more", [0, 3])
@@ -57,8 +58,10 @@ def test_it_begins_with_a_trained_gpt_and_new_vectors_for_new_marks(more: int) -
     assert model.body.config == source.config
     tokens = batch()["tokens"]
     assert torch.equal(model.body.states(tokens), source.states(tokens))
-    logits = model.body(tokens)[0].logits()
-    torch.testing.assert_close(logits[..., :V], source(tokens)[0].logits(), atol=1e-6, rtol=1e-6)
+    logits = model.body({"tokens": tokens}).logits()
+    torch.testing.assert_close(
+        logits[..., :V], source({"tokens": tokens}).logits(), atol=1e-6, rtol=1e-6
+    )
     model.body.embed.table.weight.zero_()
     assert source.embed.table.weight.any(), "the source is not touched"
 

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.attention import record
 from regard.attention.sample import torch as where_it_draws
+from regard.core.padding import IGNORE
 from regard.models.translation.bahdanau import Bahdanau
 from regard.models.translation.hard_attention import HardAttention
-from regard.outputs.next_token import IGNORED
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
 
 D = 5
@@ -110,11 +110,11 @@ def test_the_expected_gradient_is_exactly_that_of_the_bound(
         if model.config.baseline == "average":
             model.average.fill_(-1.7)  # whatever it is, as long as the draws do not change it
         places += alignment
-        prediction, further = model(one())
-        assert further is not None
+        prediction = model(one())
+        assert prediction.auxiliary is not None
         alpha = literal(model, SOURCE, TOKENS, alignment)[1].detach()
         chance = torch.stack([alpha[t, place] for t, place in enumerate(alignment)]).prod()
-        loss = prediction.surprise(TARGETS[None]) + further
+        loss = prediction.nll(TARGETS[None]) + prediction.auxiliary
         each = torch.autograd.grad(loss, list(named.values()))
         spread = spread + chance * sum(one.square().sum() for one in each)
         found = [total + chance * one for total, one in zip(found, each, strict=True)]
@@ -130,7 +130,7 @@ def test_a_step_that_is_praised_for_itself_alone_has_another_gradient(places: li
         torch.manual_seed(0)
         model = built(reward=reward, baseline="none")
         places += [0, 1, 2]
-        _, further = model(one())
+        further = model(one()).auxiliary
         said, alpha, _ = literal(model, SOURCE, TOKENS, (0, 1, 2))
         each = [said[t, y].item() for t, y in enumerate(TARGETS)]
         praise = each if reward == "step" else [sum(each[t:]) for t in range(3)]
@@ -143,7 +143,7 @@ def test_a_step_that_is_praised_for_itself_alone_has_another_gradient(places: li
 def test_the_surrogate_is_the_equation_with_all_its_terms(places: list[int]) -> None:
     model = built(baseline="learned", entropy=0.3)
     places += [2, 0, 1]
-    _, further = model(one())
+    further = model(one()).auxiliary
     said, alpha, asked = literal(model, SOURCE, TOKENS, (2, 0, 1))
     want = torch.zeros(()).double()
     for t, place in enumerate((2, 0, 1)):
@@ -168,8 +168,8 @@ def test_the_average_follows_and_is_saved(places: list[int]) -> None:
     places += [0, 0, 0, 1, 1, 1]
     want = -log(V)
     for _ in range(2):
-        prediction, _ = model(one())
-        mean = -prediction.surprise(TARGETS[None]).item() / 3
+        prediction = model(one())
+        mean = -prediction.nll(TARGETS[None]).item() / 3
         want = 0.9 * want + 0.1 * mean
         assert model.average.item() == pytest.approx(want, abs=1e-12)
     other = built(baseline="average")
@@ -187,8 +187,8 @@ def test_padding_is_not_praised_and_does_not_count() -> None:
         model = built(baseline="average", entropy=0.2, weigh="argmax")  # the same place every time
         batch = one()
         batch["tokens"] = torch.nn.functional.pad(batch["tokens"], (0, wider))
-        batch["targets"] = torch.nn.functional.pad(batch["targets"], (0, wider), value=IGNORED)
-        results.append((model(batch)[1], model.average.clone()))
+        batch["targets"] = torch.nn.functional.pad(batch["targets"], (0, wider), value=IGNORE)
+        results.append((model(batch).auxiliary, model.average.clone()))
     torch.testing.assert_close(results[0], results[1])
 
 
@@ -196,8 +196,8 @@ def test_padding_is_not_praised_and_does_not_count() -> None:
 def test_without_training_it_looks_at_the_likeliest_place(cell: str) -> None:
     model, batch = built(cell=cell).eval(), texts()
     with record(model) as tape:
-        prediction, further = model(batch)
-    assert further is None
+        prediction = model(batch)
+    assert prediction.auxiliary is None
     said, weights = prediction.logits().log_softmax(2), tape.join("soft")
     for row, length in enumerate(LENGTHS):
         want, alpha, _ = literal(model, batch["source"][row, :length], batch["tokens"][row], None)
@@ -211,9 +211,9 @@ def test_read_softly_it_is_its_twin() -> None:
     batch["targets"] = torch.randint(V, batch["tokens"].shape)
     twin = Bahdanau(Bahdanau.Config(width=4, hidden=D, readout="tanh"), V, SOURCES).double()
     twin.load_state_dict(model.soft.state_dict())
-    prediction, further = model(batch)
-    torch.testing.assert_close(prediction.logits(), twin(batch)[0].logits())
-    assert further.item() == 0.0
+    prediction = model(batch)
+    torch.testing.assert_close(prediction.logits(), twin(batch).logits())
+    assert prediction.auxiliary.item() == 0.0
 
 
 def test_half_of_the_sentences_are_read_softly() -> None:

@@ -59,7 +59,7 @@ def literal(model: HRED, tokens: Tensor) -> Tensor:
 
 def test_it_is_the_equation() -> None:
     model, tokens = built(), talk()
-    logits = model(tokens)[0].logits()
+    logits = model({"tokens": tokens}).logits()
     for row in range(B):
         torch.testing.assert_close(logits[row], literal(model, tokens[row]))
 
@@ -68,16 +68,17 @@ def test_it_is_the_equation() -> None:
 def test_windows_may_cut_turns_anywhere(cut: int) -> None:
     model, tokens = built(), talk()
     tokens[0, 2::3] = END  # a turn that goes over the cut, and others after it
-    first, carry = model(tokens[:, :cut])
-    both = torch.cat((first.logits(), model(tokens[:, cut:], carry)[0].logits()), dim=1)
-    torch.testing.assert_close(both, model(tokens)[0].logits())
+    first = model({"tokens": tokens[:, :cut]})
+    carry = first.carry
+    both = torch.cat((first.logits(), model({"tokens": tokens[:, cut:]}, carry).logits()), dim=1)
+    torch.testing.assert_close(both, model({"tokens": tokens}).logits())
 
 
 def test_the_context_changes_once_per_turn() -> None:
     model, tokens = built(), talk()
     carry, contexts = None, [torch.zeros(B, C).double()]
     for token in tokens.split(1, dim=1):
-        _, carry = model(token, carry)
+        carry = model({"tokens": token}, carry).carry
         contexts.append(carry["context"])
     moved = torch.stack([(a != b).any(1) for a, b in pairwise(contexts)], 1)
     assert torch.equal(moved, tokens == END)
@@ -88,11 +89,11 @@ def test_a_turn_is_written_from_the_context_and_its_own_words_alone() -> None:
     model, turn = built(), torch.tensor([[END, 1, 2, 4]])
     carries = []
     for before in (torch.tensor([[5, 6, END, 0]]), torch.tensor([[2, END, 1, 1]])):
-        carry = dict(model(before)[1])
+        carry = dict(model({"tokens": before}).carry)
         carry["encoder"], carry["context"] = torch.ones(1, D).double(), torch.ones(1, C).double()
         carries.append(carry)
     assert not torch.equal(carries[0]["decoder"], carries[1]["decoder"])
-    one, other = (model(turn, carry)[0].logits() for carry in carries)
+    one, other = (model({"tokens": turn}, carry).logits() for carry in carries)
     assert torch.equal(one, other)
 
 
@@ -100,7 +101,9 @@ def test_earlier_turns_reach_later_ones_through_the_context() -> None:
     model, tokens = built(), talk()
     changed = tokens.clone()
     changed[2, 2] = (changed[2, 2] + 1) % END
-    apart = (model(tokens)[0].logits() - model(changed)[0].logits()).abs().amax(2)[2]
+    apart = (
+        (model({"tokens": tokens}).logits() - model({"tokens": changed}).logits()).abs().amax(2)[2]
+    )
     assert (apart[:2] == 0).all()
     assert (apart[2:] > 1e-9).all()
 

@@ -47,7 +47,7 @@ def layer_of(layer: TapeLayer, x: Tensor, tape: int) -> Tensor:
 @pytest.mark.parametrize("recency", [0.0, 1.0])
 def test_it_is_the_equation(tape: int, layers: int, recency: float) -> None:
     model, tokens = built(tape, layers, recency), torch.randint(V, (B, T))
-    logits = model(tokens)[0].logits()
+    logits = model({"tokens": tokens}).logits()
     for row in range(B):
         x = model.words.embed.weight[tokens[row]]
         for layer in model.layers:
@@ -72,13 +72,13 @@ def test_with_a_tape_of_one_step_it_is_an_lstm() -> None:
         lstm.bias_ih_l0.copy_(gates(layer.enter.bias))
         lstm.bias_hh_l0.zero_()
     want, _ = lstm(model.words.embed(tokens))
-    torch.testing.assert_close(model(tokens)[0].states, want)
+    torch.testing.assert_close(model({"tokens": tokens}).states, want)
 
 
 def test_recency_begins_with_the_last_state_before_all() -> None:
     model, tokens = LSTMN(LSTMN.Config(width=D, tape=4, recency=2.0), V), torch.randint(V, (B, T))
     with record(model) as tape:
-        model(tokens)
+        model({"tokens": tokens})
     for call in tape["layers.0"]:
         weights = call.weights[:, 0, 0]  # [B,K]
         assert (weights.diff(dim=1) > 0).all()
@@ -88,7 +88,7 @@ def test_recency_begins_with_the_last_state_before_all() -> None:
 def test_the_record_shows_the_tape_without_the_present_step() -> None:
     model, tokens = built(3), torch.randint(V, (B, T))
     with record(model) as tape:
-        model(tokens)
+        model({"tokens": tokens})
     calls = tape["layers.0"]
     assert [call.rows for call in calls] == [(t,) for t in range(1, T)]
     assert [call.weights.shape[3] for call in calls] == [min(t, 3) for t in range(1, T)]
@@ -97,7 +97,8 @@ def test_the_record_shows_the_tape_without_the_present_step() -> None:
 
 def test_the_tape_that_is_carried_holds_hidden_and_cell() -> None:
     model, tokens = built(3), torch.randint(V, (B, T))
-    prediction, carry = model(tokens)
+    prediction = model({"tokens": tokens})
+    carry = prediction.carry
     assert carry["tape"].shape == (B, 1, 3, 2 * D)
     torch.testing.assert_close(carry["tape"][:, 0, :, :D], prediction.states[:, -3:])
     assert not torch.allclose(carry["tape"][..., :D], carry["tape"][..., D:])

@@ -78,7 +78,7 @@ def check(model: Luong) -> Tensor:
     """Logits and weights are the literal ones; gives the weights."""
     batch = texts()
     with record(model) as tape:
-        logits = model(batch)[0].logits()
+        logits = model(batch).logits()
     weights = tape.join("attend")
     assert weights.shape == (len(LENGTHS), 1, batch["tokens"].shape[1], max(LENGTHS))
     for row, length in enumerate(LENGTHS):
@@ -124,7 +124,7 @@ def test_without_feeding_all_positions_look_at_once(weigh: str) -> None:
 @pytest.mark.parametrize("weigh", WEIGHS)
 def test_every_weighing_serves(weigh: str, feeding: bool) -> None:
     model, batch = built(weigh=weigh, feeding=feeding), texts()
-    logits = model(batch)[0].logits()
+    logits = model(batch).logits()
     assert logits.isfinite().all()
     state = model.start(batch)
     for position, tokens in enumerate(batch["tokens"].unbind(1)):

@@ -61,7 +61,7 @@ def literal(model: NeuralCache, tokens: Tensor) -> list[list[list[float]]]:
 def test_it_is_the_equation(size: int) -> None:
     model, tokens = built(size), torch.randint(V, (B, T))
     want = torch.tensor(literal(model, tokens), dtype=torch.double)
-    torch.testing.assert_close(model(tokens)[0].logits().exp(), want)
+    torch.testing.assert_close(model({"tokens": tokens}).logits().exp(), want)
 
 
 def test_it_remembers_what_followed_and_not_what_was_read() -> None:
@@ -74,17 +74,17 @@ def test_it_remembers_what_followed_and_not_what_was_read() -> None:
                 parameter.zero_()  # now the last word alone makes the state
             if "ih" in name:
                 parameter.mul_(20)  # and all states are of one length, corners of a cube
-    prediction = model(tokens)[0]
-    assert prediction.held.tolist() == [[2, 3, 1]]
-    assert prediction.pointed[0, 3].argmax() == 0
+    prediction = model({"tokens": tokens})
+    assert prediction.key_tokens.tolist() == [[2, 3, 1]]
+    assert prediction.pointer[0, 3].argmax() == 0
     assert prediction.logits()[0, 3].argmax() == 2
 
 
 def test_the_first_word_of_a_text_is_left_to_the_model() -> None:
     model, tokens = built(4), torch.randint(V, (B, 1))
-    prediction = model(tokens)[0]
+    prediction = model({"tokens": tokens})
     assert torch.equal(prediction.share, torch.ones(B, 1).double())
-    want = model.frozen(tokens)[0].logits().log_softmax(2)
+    want = model.frozen({"tokens": tokens}).logits().log_softmax(2)
     torch.testing.assert_close(prediction.logits(), want)
 
 
@@ -93,7 +93,7 @@ def learnt(model: NeuralCache, text: Tensor) -> tuple[float, float]:
     optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
     for _ in range(150):
         optimiser.zero_grad()
-        model(text[:, :-1])[0].surprise(text[:, 1:]).backward()
+        model({"tokens": text[:, :-1]}).nll(text[:, 1:]).backward()
         optimiser.step()
     return model.log_theta.exp().item(), model.mix_logit.sigmoid().item()
 
@@ -115,22 +115,22 @@ def test_what_is_learnt_is_the_best_of_a_grid() -> None:
     model = built(50)
     theta, mix = learnt(model, text)
     with torch.no_grad():
-        reached = model(text[:, :-1])[0].surprise(text[:, 1:]).item()
+        reached = model({"tokens": text[:, :-1]}).nll(text[:, 1:]).item()
         for other in (theta / 1.5, theta, theta * 1.5):
             for share in (mix / 1.5, mix, 1 - (1 - mix) / 1.5):
                 model.log_theta.fill_(log(other))
                 model.mix_logit.fill_(log(share / (1 - share)))
-                assert model(text[:, :-1])[0].surprise(text[:, 1:]).item() > reached - 0.05
+                assert model({"tokens": text[:, :-1]}).nll(text[:, 1:]).item() > reached - 0.05
 
 
 def test_the_model_under_it_neither_learns_nor_drops() -> None:
     model = built(6).train()
     tokens = torch.randint(V, (B, T))
-    first, again = (model(tokens)[0] for _ in range(2))
+    first, again = (model({"tokens": tokens}) for _ in range(2))
     assert torch.equal(first.logits(), again.logits())
     learns = {name for name, each in model.named_parameters() if each.requires_grad}
     assert learns == {"log_theta", "mix_logit"}
-    first.surprise(tokens).backward()
+    first.nll(tokens).backward()
     assert all(each.grad is None for each in model.frozen.parameters())
 
 
@@ -141,7 +141,7 @@ def test_any_model_with_a_plain_output_layer_can_have_a_cache(name: str) -> None
     model = NeuralCache(settings(6), V, source=frozen).eval()
     tokens = torch.randint(V, (B, T))
     with record(model, "attend") as tape:
-        prediction, _ = model(tokens)
+        prediction = model({"tokens": tokens})
     assert tape.weights("attend").shape == (B, 1, T, T - 1)
     torch.testing.assert_close(prediction.logits().exp().sum(2), torch.ones(B, T).double())
 
@@ -150,16 +150,17 @@ def test_a_cache_over_turns_carries_what_the_model_under_it_carries() -> None:
     frozen = HRED(HRED.Config(width=8, context=6), V).double().eval()
     model = NeuralCache(settings(4), V, source=frozen).eval()
     tokens = torch.randint(V, (B, T))
-    whole = model(tokens)[0].logits()
-    first, carry = model(tokens[:, :4])
+    whole = model({"tokens": tokens}).logits()
+    first = model({"tokens": tokens[:, :4]})
+    carry = first.carry
     assert {"frozen.context", "frozen.decoder", "states", "tokens"} <= set(carry)
-    both = torch.cat((first.logits(), model(tokens[:, 4:], carry)[0].logits()), dim=1)
+    both = torch.cat((first.logits(), model({"tokens": tokens[:, 4:]}, carry).logits()), dim=1)
     torch.testing.assert_close(both, whole)
 
 
 def test_what_cannot_have_a_cache_is_refused(as_users_run_it: None) -> None:
     pointer = PointerLM(PointerLM.Config(width=8), V)
-    with pytest.raises(UserError, match="PointerLM predicts by PointerMixture"):
+    with pytest.raises(UserError, match="PointerLM returns PointerMixture"):
         NeuralCache(settings(), V, source=pointer)
     model = NeuralCache(settings(), V, source=GPT(GPT.Config(width=8, heads=2), V))
     state = model.start({"tokens": torch.tensor([[1]])})

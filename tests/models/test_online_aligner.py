@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.core.padding import IGNORE
 from regard.models.translation.online_aligner import OnlineAligner
-from regard.outputs.next_token import IGNORED
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, stirred, texts
 
 D = 5
@@ -95,7 +95,7 @@ def test_it_is_the_equation(cell: str, tied: bool) -> None:
         due = torch.full((len(LENGTHS),), batch["tokens"].shape[1])
         asked = model.read(model.start(batch), model.words(batch["tokens"]), due).asked
         model.speak.bias -= asked[0, : LENGTHS[0]].sort().values[2:4].mean()
-    logits, seen = model(batch)[0].logits(), set()
+    logits, seen = model(batch).logits(), set()
     for row, length in enumerate(LENGTHS):
         told = literal(model, batch["source"][row, :length], batch["tokens"][row], None)
         torch.testing.assert_close(logits[row], told.logits)
@@ -153,9 +153,9 @@ def test_the_expected_gradient_is_exactly_that_of_the_bound(coins: list[bool]) -
         reward = sum(said[t, y] for t, y in enumerate(TARGETS)) + sum(told.forced)
         bound = bound - chance * reward
         coins[:] = tossed(told, max(told.places))
-        prediction, further = model(one())
+        prediction = model(one())
         torch.testing.assert_close(prediction.logits()[0], told.logits)
-        loss = prediction.surprise(TARGETS[None]) + further
+        loss = prediction.nll(TARGETS[None]) + prediction.auxiliary
         each = torch.autograd.grad(loss, list(named.values()))
         found = [total + chance.detach() * own for total, own in zip(found, each, strict=True)]
     wanted = torch.autograd.grad(bound, list(named.values()))
@@ -168,7 +168,7 @@ def test_the_surrogate_is_the_equation_with_all_its_terms(coins: list[bool]) -> 
     model = built(entropy=0.3).train()
     for _, _, told in paths(model):
         coins[:] = tossed(told, max(told.places))
-        _, further = model(one())
+        further = model(one()).auxiliary
         said = told.logits.log_softmax(1).detach()
         want = -sum(told.forced, start=torch.zeros(()).double())
         for speaks, z, h, turn in told.decisions:
@@ -221,12 +221,12 @@ def test_padding_is_not_praised() -> None:
         "source": torch.tensor([[*SOURCE, 0, 0], [3, 0, 0, 0, 0, 0]]),
         "source_lengths": torch.tensor([len(SOURCE), 1]),
         "tokens": torch.tensor([[*TOKENS, 0, 0], [2, 0, 0, 0, 0]]),
-        "targets": torch.tensor([[*TARGETS, IGNORED, IGNORED], [IGNORED] * 5]),
+        "targets": torch.tensor([[*TARGETS, IGNORE, IGNORE], [IGNORE] * 5]),
     }
-    prediction, further = model(wide)
-    torch.testing.assert_close(further, alone[1])
-    want = alone[0].surprise(batch["targets"])
-    torch.testing.assert_close(prediction.surprise(wide["targets"]), want)
+    prediction = model(wide)
+    torch.testing.assert_close(prediction.auxiliary, alone.auxiliary)
+    want = alone.nll(batch["targets"])
+    torch.testing.assert_close(prediction.nll(wide["targets"]), want)
 
 
 def doubled(rows: int) -> dict[str, Tensor]:
@@ -248,9 +248,9 @@ def test_it_learns_to_say_each_letter_once_that_was_read_twice(as_users_run_it: 
     for _ in range(200):
         batch = doubled(16)
         optimiser.zero_grad()
-        prediction, further = model(batch)
-        loss = prediction.surprise(batch["targets"])
-        ((loss + further) / 64).backward()
+        prediction = model(batch)
+        loss = prediction.nll(batch["targets"])
+        ((loss + prediction.auxiliary) / 64).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         losses.append(loss.item() / 64)

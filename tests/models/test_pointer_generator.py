@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.config import parse
 from regard.core.errors import UserError
+from regard.core.padding import IGNORE
 from regard.models.translation.pointer_generator import PointerGenerator
-from regard.outputs.next_token import IGNORED
 from regard.tasks.translate import Translation
 from regard.tasks.translation_data import Pairs
 from tests.models.recurrences import LENGTHS, SOURCES, V, climbed, read, stirred, texts
@@ -32,7 +32,7 @@ def built(**changes: object) -> PointerGenerator:
 
 def copied_texts() -> dict[str, Tensor]:
     batch = {**texts(), "source_extended": HELD}
-    targets = torch.full((len(LENGTHS), 4), IGNORED)
+    targets = torch.full((len(LENGTHS), 4), IGNORE)
     for row, written in enumerate(WRITTEN):
         targets[row, :written] = torch.randint(V, (written,))
     targets[0, :3] = torch.tensor([V + 1, V, 4])
@@ -77,7 +77,7 @@ def literal(
 def test_it_is_the_equation(score: str) -> None:
     model, batch = built(score=score, coverage=0.7).train(), copied_texts()
     with record(model) as tape:
-        prediction, further = model(batch)
+        prediction = model(batch)
     logits, weights = prediction.logits(), tape.weights("attend")
     assert logits.shape == (len(LENGTHS), 4, V + 2), "the most unknown words of a row are two"
     cost = 0.0
@@ -91,10 +91,10 @@ def test_it_is_the_equation(score: str) -> None:
                 want = p.get(word, torch.zeros(()).double())
                 torch.testing.assert_close(logits[row, t, word].exp(), want)
             target = int(batch["targets"][row, t])
-            if target != IGNORED:
+            if target != IGNORE:
                 got = prediction.log_probability(batch["targets"])[row, t]
                 torch.testing.assert_close(got.exp(), p[target])
-    torch.testing.assert_close(further.item(), 0.7 * cost)
+    torch.testing.assert_close(prediction.auxiliary.item(), 0.7 * cost)
 
 
 def test_the_coverage_loss_is_only_for_training_and_only_if_asked_for() -> None:
@@ -107,14 +107,14 @@ def test_a_word_beyond_the_vocabulary_has_what_is_copied_and_nothing_else() -> N
     """Its likelihood is (1 - p_gen) Σ a, whatever the output layer says."""
     model, batch = built(), copied_texts()
     targets = batch["targets"]
-    prediction = model(batch)[0]
+    prediction = model(batch)
     weights, found = prediction.pointed[0], prediction.log_probability(targets)[0].exp()
     torch.testing.assert_close(found[0], weights[0, 2])
     torch.testing.assert_close(found[1], weights[1, 0] + weights[1, 3])  # it stands there twice
     assert (found[2] - weights[2, 1] - weights[2, 4]).item() > 1e-6  # this one can also be said
     with torch.no_grad():
         model.words.bias.normal_(std=5)
-    changed = model(batch)[0].log_probability(targets)[0].exp() != found
+    changed = model(batch).log_probability(targets)[0].exp() != found
     assert changed[:3].tolist() == [False, False, True]
 
 
@@ -122,9 +122,9 @@ def test_what_can_only_be_copied_is_likely_enough_for_a_gradient_however_sure_p_
     model, batch = built().float(), copied_texts()
     with torch.no_grad():
         model.generate.bias.fill_(60.0)
-    prediction = model(batch)[0]
+    prediction = model(batch)
     assert (prediction.share == 1).all()
-    loss = prediction.surprise(batch["targets"])
+    loss = prediction.nll(batch["targets"])
     assert loss.isfinite()
     loss.backward()
     assert model.generate.bias.grad.item() > 0.5, "it is pushed back"
@@ -135,9 +135,9 @@ def test_the_decoder_reads_unk_for_what_is_beyond_its_vocabulary(unk: int) -> No
     model, batch = built(unk=unk), copied_texts()
     tokens = batch["tokens"].clone()
     tokens[:, 2] = unk
-    plain = model({**batch, "tokens": tokens})[0].logits()
+    plain = model({**batch, "tokens": tokens}).logits()
     tokens[:, 2] = torch.tensor([V, V + 1, V, V + 1])
-    assert torch.equal(model({**batch, "tokens": tokens})[0].logits(), plain)
+    assert torch.equal(model({**batch, "tokens": tokens}).logits(), plain)
     state = model.start(batch)
     for column, now in enumerate(tokens.unbind(1)):
         logits, state = model.step(now, state)

@@ -46,7 +46,7 @@ def literal(model: PointerLM, tokens: Tensor) -> list[list[list[float]]]:
 def test_it_is_the_equation(memory: int) -> None:
     model, tokens = built(memory), torch.randint(V, (B, T))
     want = torch.tensor(literal(model, tokens), dtype=torch.double)
-    prediction = model(tokens)[0]
+    prediction = model({"tokens": tokens})
     torch.testing.assert_close(prediction.logits().exp(), want)
     targets = torch.randint(V, (B, T))
     torch.testing.assert_close(
@@ -56,23 +56,23 @@ def test_it_is_the_equation(memory: int) -> None:
 
 def test_the_sentinel_and_the_pointer_share_one_softmax() -> None:
     model, tokens = built(4), torch.randint(V, (B, T))
-    prediction = model(tokens)[0]
-    total = prediction.share + prediction.pointed.sum(2)
+    prediction = model({"tokens": tokens})
+    total = prediction.share + prediction.pointer.sum(2)
     torch.testing.assert_close(total, torch.ones(B, T).double())
     assert ((prediction.share > 0.01) & (prediction.share < 0.99)).any()
 
 
 def test_the_record_shows_the_sentinel_first_and_then_the_words() -> None:
     model, tokens = built(4), torch.randint(V, (B, T))
-    carry = model(tokens)[1]
+    carry = model({"tokens": tokens}).carry
     with record(model) as tape:
-        prediction = model(tokens, carry)[0]
+        prediction = model({"tokens": tokens}, carry)
     call = tape["attend"][0]
     assert call.axes == ("step", "position")
     assert torch.equal(call.weights[:, 0, :, 0], prediction.share)
-    assert torch.equal(call.weights[:, 0, :, 1:], prediction.pointed)
-    assert prediction.held.shape == (B, 4 + T)
-    assert (prediction.pointed > 0).sum(2).tolist() == [[4] * T] * B
+    assert torch.equal(call.weights[:, 0, :, 1:], prediction.pointer)
+    assert prediction.key_tokens.shape == (B, 4 + T)
+    assert (prediction.pointer > 0).sum(2).tolist() == [[4] * T] * B
 
 
 def test_it_learns_to_copy_what_no_output_layer_could_know() -> None:
@@ -82,9 +82,9 @@ def test_it_learns_to_copy_what_no_output_layer_could_know() -> None:
     for _ in range(80):
         line = torch.randint(40, (16, 1)).expand(16, 6)
         optimiser.zero_grad()
-        loss = model(line[:, :-1])[0].surprise(line[:, 1:]) / (16 * 5)
+        loss = model({"tokens": line[:, :-1]}).nll(line[:, 1:]) / (16 * 5)
         loss.backward()
         optimiser.step()
-    prediction = model(line[:, :-1])[0]
+    prediction = model({"tokens": line[:, :-1]})
     assert loss.item() < 0.05 * log(40)
-    assert prediction.pointed.sum(2).mean() > 0.8
+    assert prediction.pointer.sum(2).mean() > 0.8

@@ -72,8 +72,8 @@ def test_words_are_dropped_whole() -> None:
 def test_a_language_model_begins_with_the_weights_of_another(as_users_run_it: None) -> None:
     first = lm()
     second = AWDLSTM(AWDLSTM.Config(width=6, hidden=8, layers=2, source="runs/lm"), V, source=first)
-    tokens = torch.randint(V, (2, 5))
-    assert torch.equal(first.eval()(tokens)[0].logits(), second.eval()(tokens)[0].logits())
+    batch = {"tokens": torch.randint(V, (2, 5))}
+    assert torch.equal(first.eval()(batch).logits(), second.eval()(batch).logits())
     assert second.embed.weight is not first.embed.weight
     with pytest.raises(
         UserError, match=r"of other sizes: .*give this recipe the kind and the sizes"
@@ -94,14 +94,14 @@ def test_windows_change_nothing_but_how_far_gradients_reach() -> None:
     source, batch = lm(), texts()
     whole, cut = classifier(source, window=100).eval(), classifier(source, window=3).eval()
     cut.load_state_dict(whole.state_dict())
-    torch.testing.assert_close(whole(batch), cut(batch))
+    torch.testing.assert_close(whole(batch).logits, cut(batch).logits)
     reached = []
     for windows in (1, 2, 9):
         model = classifier(source, window=3, windows=windows).eval()
         model.load_state_dict(whole.state_dict())
         table = model.reader.embed.weight
         table.grad = None
-        model(batch).sum().backward()
+        model(batch).logits.sum().backward()
         words = table.grad.abs().sum(1).nonzero().flatten().tolist()
         own = {int(word) for row in batch["tokens"] for word in row[3 * (3 - windows) :] if word}
         assert set(words) - {0} <= own or windows == 9
@@ -142,16 +142,16 @@ def test_what_is_pooled_is_normalised_over_texts_and_one_text_alone_learns_too()
     assert seen[0].mean(0).abs().max() < 1e-5
     one = {name: rows[:1] for name, rows in batch.items()}
     model.reader.eval()
-    alone = model(one)
+    alone = model(one).logits
     alone.sum().backward()
     assert model.top[2].weight.grad.isfinite().all()
-    torch.testing.assert_close(alone, model.eval()(one))
+    torch.testing.assert_close(alone, model.eval()(one).logits)
 
 
 def test_words_are_read_in_the_vocabulary_of_the_source() -> None:
     model, batch = classifier().eval(), texts()
     other = {**batch, "source_tokens": batch["tokens"], "tokens": batch["tokens"] * 100}
-    assert torch.equal(model(batch), model(other))
+    assert torch.equal(model(batch).logits, model(other).logits)
 
 
 def test_another_kind_of_model_is_no_source(as_users_run_it: None) -> None:

@@ -38,7 +38,7 @@ def literal(model: WindowLM, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("direct", [True, False])
 def test_it_is_the_equation(direct: bool) -> None:
     model, tokens = built(direct=direct), torch.randint(V, (2, 7))
-    logits = model(tokens)[0].logits()
+    logits = model({"tokens": tokens}).logits()
     for row in range(2):
         torch.testing.assert_close(logits[row], literal(model, tokens[row]))
 
@@ -47,7 +47,9 @@ def test_words_before_the_window_do_not_matter() -> None:
     model, tokens = built(direct=True), torch.randint(V, (1, 8))
     changed = tokens.clone()
     changed[0, 4] = (changed[0, 4] + 1) % V
-    apart = (model(tokens)[0].logits() - model(changed)[0].logits()).abs().amax(2)[0]
+    apart = (
+        (model({"tokens": tokens}).logits() - model({"tokens": changed}).logits()).abs().amax(2)[0]
+    )
     assert (apart[4 : 4 + N] > 1e-6).all()
     assert (apart[:4] == 0).all()
     assert (apart[4 + N :] == 0).all()
@@ -55,5 +57,5 @@ def test_words_before_the_window_do_not_matter() -> None:
 
 def test_it_hands_on_what_the_next_window_looks_at() -> None:
     tokens = torch.tensor([[5, 6, 7, 8]])
-    assert built(direct=False)(tokens)[1]["tokens"].tolist() == [[7, 8]]
-    assert built(direct=False)(tokens[:, :1])[1]["tokens"].tolist() == [[5]]
+    assert built(direct=False)({"tokens": tokens}).carry["tokens"].tolist() == [[7, 8]]
+    assert built(direct=False)({"tokens": tokens[:, :1]}).carry["tokens"].tolist() == [[5]]

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from regard.attention import record
 from regard.hub import FAMILIES, Loaded, from_pretrained, save_pretrained
 from regard.hub.family import Ours
+from regard.outputs.classes import Classes
 
 transformers.logging.set_verbosity_error()
 
@@ -94,8 +95,8 @@ def compared(
 ) -> list[tuple[Tensor, Tensor]]:
     """Whatever the heads of both say, side by side."""
     ours = model(batch)
-    if isinstance(ours, Tensor):
-        return [(said.logits, ours)]
+    if isinstance(ours, Classes):
+        return [(said.logits, ours.logits)]
     pairs = {
         "scores": "logits",
         "first": "start_logits",

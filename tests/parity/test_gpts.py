@@ -122,13 +122,13 @@ def agree(model: PreTrainedModel, ours: nn.Module, side: str) -> None:
             there = there[row][:, real[row]][:, :, real[row]]
             torch.testing.assert_close(tape.weights(site)[0], there, **CLOSE)
         if isinstance(ours, GPTClassifier):
-            scored = ours({"tokens": mine, "lengths": torch.tensor([mine.shape[1]])})
+            scored = ours({"tokens": mine, "lengths": torch.tensor([mine.shape[1]])}).logits
             torch.testing.assert_close(scored[0], said.logits[row], **CLOSE)
         elif "logits" in said:
             logits = body.predicted(states).logits()
             torch.testing.assert_close(logits[0], said.logits[row][real[row]], **CLOSE)
     if isinstance(ours, GPTClassifier) and side == "behind":
-        scored = ours({"tokens": tokens, "lengths": real.sum(1)})
+        scored = ours({"tokens": tokens, "lengths": real.sum(1)}).logits
         torch.testing.assert_close(scored, said.logits, **CLOSE)
 
 

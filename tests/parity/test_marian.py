@@ -110,7 +110,7 @@ def agree(model: MarianMTModel, ours: nn.Module) -> None:
         output_attentions=True,
     )
     with record(ours) as tape:
-        prediction, _ = ours(held)
+        prediction = ours(held)
     torch.testing.assert_close(prediction.logits(), said.logits, **CLOSE)
     states, _ = ours.encode(held["source"], LENGTHS)
     torch.testing.assert_close(states[REAL], said.encoder_last_hidden_state[REAL], **CLOSE)
@@ -177,13 +177,13 @@ def test_its_translations_are_those_of_generate(
         no_repeat=no_repeat,
         bos=18,
         eos=EOS,
-        never=(PAD,),
+        banned=(PAD,),
     )
 
     def read(some: list[int]) -> dict[str, Tensor]:
         return {"source": sources[some], "source_lengths": lengths[some]}
 
-    found = decode(loaded.model, read, lengths.tolist(), beam, at_once=64)
+    found = decode(loaded.model, read, lengths.tolist(), beam, max_rows=64)
     for row, (best,) in zip(written.tolist(), found, strict=True):
         there = row[1 : row.index(EOS)] if EOS in row else [n for n in row[1:] if n != PAD]
         assert list(best.tokens) == there

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 from transformers.models.marian.modeling_marian import MarianAttention
 
+from regard.core.padding import IGNORE
 from regard.layers import DecoderBlock, EncoderBlock
 from regard.models.translation.transformer import Transformer
-from regard.outputs.next_token import IGNORED
 
 B, S, T, D, H, FF, V, SOURCES = 3, 7, 6, 16, 4, 24, 20, 23
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
@@ -134,18 +134,17 @@ def test_normalised_after_each_sum_it_equals_marian(
     theirs = marian(shared, activation, scaled)
     ours, words = like_marian(theirs), batch(V)
     targets = torch.randint(4, V, (B, T))
-    targets[1, 3:] = IGNORED
+    targets[1, 3:] = IGNORE
     expected = theirs(
         input_ids=words["source"],
         attention_mask=REAL.long(),
         decoder_input_ids=words["tokens"],
         labels=targets,
     )
-    prediction, further = ours(words)
-    assert further is None
+    prediction = ours(words)
     torch.testing.assert_close(prediction.logits(), expected.logits, **CLOSE)
-    real = (targets != IGNORED).sum()
-    torch.testing.assert_close(prediction.surprise(targets) / real, expected.loss, **CLOSE)
+    real = (targets != IGNORE).sum()
+    torch.testing.assert_close(prediction.nll(targets) / real, expected.loss, **CLOSE)
     state = ours.start(words)
     for place in range(T):
         logits, state = ours.step(words["tokens"][:, place], state)
@@ -162,7 +161,7 @@ def test_its_gradients_are_those_of_marian() -> None:
         decoder_input_ids=words["tokens"],
         labels=targets,
     ).loss.backward()
-    (ours(words)[0].surprise(targets) / targets.numel()).backward()
+    (ours(words).nll(targets) / targets.numel()).backward()
     table, other = ours.embed.table.weight.grad, theirs.model.shared.weight.grad
     assert table is not None
     assert other is not None
@@ -239,4 +238,4 @@ def test_normalised_before_each_branch_it_equals_torch(position: str) -> None:
         memory_key_padding_mask=~REAL,
     )
     expected = states @ ours.output.weight.T + ours.bias
-    torch.testing.assert_close(ours(words)[0].logits(), expected, **CLOSE)
+    torch.testing.assert_close(ours(words).logits(), expected, **CLOSE)

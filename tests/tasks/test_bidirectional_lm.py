@@ -8,9 +8,10 @@ import torch
 from regard.core.errors import UserError
 from regard.data import IGNORE
 from regard.data.text.characters import spelled
+from regard.outputs.both_directions import previous_tokens
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import create
-from regard.tasks.bidirectional_lm import BidirectionalLM, preceding
+from regard.tasks.bidirectional_lm import BidirectionalLM
 
 RECIPE = """
 task = "bidirectional_lm"
@@ -61,12 +62,12 @@ def test_the_loss_is_the_mean_over_both_directions(place: Path) -> None:
     batch = run.task.batches().batch(0, 0)
     run.model.eval()
     loss = run.task.loss(run.model, batch, None)
-    ahead, behind, _ = run.model(batch["letters"])
-    forth = ahead.log_probability(batch["targets"]).sum()
-    back = behind.log_probability(preceding(batch["tokens"])).sum()
+    output = run.model(batch)
+    forth = output.forward.log_probability(batch["targets"]).sum()
+    back = output.backward.log_probability(previous_tokens(batch["tokens"])).sum()
     assert loss.items == 2 * 6 + 2 * 5
     torch.testing.assert_close(loss.total, -(forth + back))
-    assert (preceding(batch["tokens"])[:, 0] == IGNORE).all()
+    assert (previous_tokens(batch["tokens"])[:, 0] == IGNORE).all()
 
 
 def test_it_trains_and_measures(place: Path) -> None:

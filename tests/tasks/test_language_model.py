@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from regard.core.protocols import Carry
-from regard.outputs.next_token import Vocabulary
+from regard.core.protocols import Batch, Carry
+from regard.outputs.next_token import SoftmaxOutput
 from regard.tasks.language_model import LanguageModelling, Texts
 
 
@@ -18,8 +18,8 @@ class Sure(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(vocabulary, 2))
 
-    def forward(self, tokens: Tensor, carry: Carry | None) -> tuple[Vocabulary, None]:
-        return Vocabulary(torch.ones(*tokens.shape, 2), self.weight), None
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
+        return SoftmaxOutput(torch.ones(*batch["tokens"].shape, 2), self.weight)
 
 
 @pytest.mark.parametrize("tokeniser", ["word", "char", "byte", "bpe"])

@@ -332,8 +332,8 @@ def test_gpts_layers_computed_again_give_the_same_gradients() -> None:
         config = GPTModel.Config(width=16, heads=2, layers=2, dropout=0.2, recompute=recompute)
         model = GPTModel(config, 20).train()
         torch.manual_seed(2)  # the same dropout
-        said, _ = model(torch.arange(12).view(2, 6))
-        said.nll(torch.full((2, 6), 5)).backward()
+        output = model({"tokens": torch.arange(12).view(2, 6)})
+        output.nll(torch.full((2, 6), 5)).backward()
         grads.append({name: each.grad for name, each in model.named_parameters()})
     for name, each in grads[0].items():
         torch.testing.assert_close(each, grads[1][name], msg=name)

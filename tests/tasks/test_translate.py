@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, Carry
 from regard.data.batch import IGNORE
-from regard.outputs.next_token import Vocabulary
+from regard.outputs.next_token import SoftmaxOutput
 from regard.tasks import TASKS
 from regard.tasks.translate import Translation
 from regard.tasks.translation_data import Pairs, readable
@@ -73,10 +73,10 @@ class Even(nn.Module):
         self.weight = nn.Parameter(torch.zeros(vocabulary, 2))
         self.further = further
 
-    def forward(self, batch: Batch) -> tuple[Vocabulary, Tensor | None]:
+    def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         states = torch.zeros(*batch["tokens"].shape, 2)
         further = None if self.further is None else torch.tensor(self.further)
-        return Vocabulary(states, self.weight), further
+        return SoftmaxOutput(states, self.weight, auxiliary=further)
 
 
 @pytest.fixture
@@ -233,9 +233,9 @@ def test_the_loss_is_per_target_token_and_further_losses_are_for_training(
 
 def test_smoothing_spreads_some_of_each_target_and_nothing_on_padding(folder: Path) -> None:
     class Sure(Even):
-        def forward(self, batch: Batch) -> tuple[Vocabulary, None]:
+        def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
             states = torch.ones(*batch["tokens"].shape, 2)
-            return Vocabulary(states, self.weight), None
+            return SoftmaxOutput(states, self.weight)
 
     model = Sure(Translation.open(data(), folder).sizes["vocabulary"])
     nn.init.normal_(model.weight)

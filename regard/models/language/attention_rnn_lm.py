@@ -28,8 +28,7 @@ from jaxtyping import Float
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from regard.attention import SCORES, Attend, Location, Memory, Past, Score, window
-from regard.core.errors import choose
+from regard.attention import Attend, Location, Memory, Past, Score, score_class, window
 from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying, following, recent
 from regard.models.language.rnn_lm import RNNLM, RecurrentState
@@ -98,7 +97,7 @@ class AttentionRNNLM(Carrying):
 
 def _score_over(name: str, width: int, memory: int) -> Score:
     """The score of that name; one that scores by place has as many places as there is memory."""
-    kind = choose("score", name, SCORES)
+    kind = score_class(name)
     return kind(width, longest=memory) if kind is Location else kind.sized(width, width, 1)
 
 

@@ -10,7 +10,7 @@ many buckets there are; optimisers that can follow it: adagrad.
 
 >>> model = BagOfNgrams(BagOfNgrams.Config(buckets=100), vocabulary=10, classes=3)
 >>> batch = {"tokens": torch.tensor([[4, 5, 6], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
->>> model.rows(batch).tolist()[1], model(batch).shape
+>>> model.rows(batch).tolist()[1], model(batch).logits.shape
 ([4, 5, 0, 99, 0], torch.Size([2, 3]))
 """
 
