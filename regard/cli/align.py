@@ -9,7 +9,7 @@ import typer
 from regard.cli.options import Device, Heads, Run, Site
 
 if TYPE_CHECKING:
-    from regard.tasks.alignment import Gold
+    from regard.data.text.alignment import Gold
 
 
 def align(
@@ -36,23 +36,22 @@ def align(
 
     With --gold, the alignment error rate is told at the end (Och and Ney 2003).
     """
-    from regard.core.errors import UserError
+    from regard.data.text.alignment import error_rate, pharaoh
     from regard.data.text.parallel import ParallelText
     from regard.inference.align import alignments
-    from regard.inference.translate import Looking
+    from regard.inference.translate import SiteChoice
     from regard.runs.run import load
-    from regard.tasks.alignment import error_rate, pharaoh
-    from regard.tasks.translate import Translation
+    from regard.tasks.abilities import AlignsWords, unsupported
 
     opened = load(run, device)
-    if not isinstance(opened.task, Translation):
-        raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")
+    if not isinstance(opened.task, AlignsWords):
+        raise unsupported(run, opened.recipe.task, "word alignment")
     text = ParallelText(paths=tuple(files), fields=_two_fields(fields) if len(files) == 1 else None)
     golds = None if gold is None else list(_read_gold(gold, first))
-    looking = Looking(site, tuple(heads) if heads else None)
+    choice = SiteChoice(site, tuple(heads) if heads else None)
     pairs = ((pair.source, pair.target) for pair in text.pairs())
     found = []
-    for links in alignments(opened.task, opened.model, pairs, looking):
+    for links in alignments(opened.task, opened.model, pairs, choice):
         typer.echo(pharaoh(links))
         if golds is not None:
             found.append(links)
@@ -73,8 +72,8 @@ def _two_fields(text: str) -> tuple[int | str, int | str]:
 
 def _read_gold(path: Path, first: int) -> "Iterator[Gold]":
     """The alignments of a file, a line each."""
+    from regard.data.text.alignment import gold
     from regard.data.text.files import lines
-    from regard.tasks.alignment import gold
 
     for line in lines(str(path)):
         yield gold(line.text, where=f"{path}:{line.number}", first=first)

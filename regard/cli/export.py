@@ -64,21 +64,16 @@ def ctranslate2(run: "Opened", out: Path, *_: object) -> str:
     from regard.core.errors import UserError
     from regard.export.ctranslate2 import export
     from regard.runs.pretrained import specials_of
-    from regard.tasks.translate import Translation
+    from regard.tasks.abilities import Translates
 
-    task, sides = run.task, [run.task.reads]
+    task = run.task
     specials = dict(specials_of(task))
-    if isinstance(task, Translation):
-        sides = [task.numbering.target, task.numbering.source]
+    if isinstance(task, Translates):
         specials = {**specials, "bos": task.beam.bos, "eos": task.beam.eos}
-    words = [
-        [side.token(number) for number in range(side.vocabulary)]
-        for side in sides
-        if side is not None
-    ]
+    words = [[side.token(number) for number in range(side.vocabulary)] for side in task.tokenisers]
     if not words:
-        raise UserError(f"{run.folder}: a run of {run.recipe.task} has no tokeniser to write")
-    off = export(run.model, out, words=words[0], source_words=words[-1], specials=specials)
+        raise UserError(f"{run.folder}: task {run.recipe.task} has no tokeniser to write")
+    off = export(run.model, out, words=words[-1], source_words=words[0], specials=specials)
     return f"{out}, which finds texts as likely as the run does, to {off:.1g}"
 
 

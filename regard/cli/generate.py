@@ -13,7 +13,7 @@ _ENOUGH = 200
 """Tokens to write if nothing is said and the model's context has no end."""
 
 if TYPE_CHECKING:
-    from regard.decode import Request
+    from regard.decode import GenerationRequest
     from regard.runs.run import Run as Opened
 
 
@@ -41,7 +41,7 @@ def generate(
     """Write on from a prompt, token by token as they come."""
     from regard.core.errors import UserError
     from regard.core.protocols import Bounded
-    from regard.decode import Greedy, Request, Sampling
+    from regard.decode import GenerationRequest, Greedy, Sampling
     from regard.runs.run import load
 
     policy = (
@@ -61,7 +61,9 @@ def generate(
         max_tokens = _ENOUGH
     write = _write_json if as_json else _write_text
     for number, (where, each) in enumerate(_prompts(prompt)):
-        request = Request(policy=policy, max_tokens=max_tokens, samples=samples, first=number)
+        request = GenerationRequest(
+            policy=policy, max_tokens=max_tokens, samples=samples, first=number
+        )
         try:
             write(opened, each, request, stop or [])
         except UserError as error:
@@ -79,11 +81,11 @@ def _prompts(given: str | None) -> Iterator[tuple[str, str]]:
         yield f"stdin:{number}: ", line
 
 
-def _write_text(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
+def _write_text(run: "Opened", prompt: str, request: "GenerationRequest", stops: list[str]) -> None:
     """One text is shown as it comes; of several, each when it is whole."""
     if request.samples == 1:
         before = prompt  # not shown of a prompt that is refused
-        for piece in run.write(prompt, request, stops):
+        for piece in run.generate(prompt, request, stops):
             sys.stdout.write(before + piece.text)
             sys.stdout.flush()
             before = ""
@@ -93,20 +95,20 @@ def _write_text(run: "Opened", prompt: str, request: "Request", stops: list[str]
         typer.echo(prompt + text)
 
 
-def _write_json(run: "Opened", prompt: str, request: "Request", stops: list[str]) -> None:
+def _write_json(run: "Opened", prompt: str, request: "GenerationRequest", stops: list[str]) -> None:
     """The prompt, the text, how many tokens it has and why it ended."""
     for text, tokens, reason in _collected(run, prompt, request, stops):
         typer.echo(json.dumps({"prompt": prompt, "text": text, "tokens": tokens, "reason": reason}))
 
 
 def _collected(
-    run: "Opened", prompt: str, request: "Request", stops: list[str]
+    run: "Opened", prompt: str, request: "GenerationRequest", stops: list[str]
 ) -> list[tuple[str, int, str | None]]:
     """Each sample whole: its text, its tokens, and why it ended."""
     texts = ["" for _ in range(request.samples)]
     counts = [0 for _ in texts]
     reasons: list[str | None] = [None for _ in texts]
-    for piece in run.write(prompt, request, stops):
+    for piece in run.generate(prompt, request, stops):
         sample = piece.row.sample
         texts[sample] += piece.text
         counts[sample] += 1

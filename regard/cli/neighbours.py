@@ -52,14 +52,10 @@ def vectors_at(place: Path, words: list[str]) -> "Vectors":
 
 def run_vectors(folder: Path, words: list[str]) -> "Vectors":
     """The vectors of a run."""
-    from regard.core.errors import UserError
     from regard.runs.run import load
-    from regard.tasks.word_vectors import WordVectors
+    from regard.tasks.abilities import EmbedsWords, unsupported
 
     run = load(folder)
-    if not isinstance(run.task, WordVectors):
-        raise UserError(
-            f"{folder}: a run of {run.recipe.task} has no word vectors to look at; take one of "
-            "word_vectors, or a file of vectors"
-        )
+    if not isinstance(run.task, EmbedsWords):
+        raise unsupported(folder, run.recipe.task, "word vectors; use word_vectors, or a file")
     return run.task.vectors(run.model, words)

@@ -1,4 +1,4 @@
-"""regard predict: what a trained model says of texts."""
+"""regard predict: the predictions of a trained model."""
 
 import json
 import sys
@@ -11,7 +11,8 @@ import typer
 from regard.cli.options import Device, Run, Weights
 
 if TYPE_CHECKING:
-    from regard.runs.run import Predicts
+    from regard.core.inputs import Input
+    from regard.tasks.abilities import Prediction, Predicts
 
 
 def predict(
@@ -19,8 +20,9 @@ def predict(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Files of texts, or of a run trained on a folder, such folders; else stdin, a "
-            "text a line, a pair apart by a tab."
+            help="Files of texts, or of a run trained on a folder, such folders; for other kinds "
+            "of input, the files themselves. Else stdin: a text, a pair separated by a tab, or the "
+            "path of a file a line."
         ),
     ] = None,
     as_json: Annotated[
@@ -30,7 +32,7 @@ def predict(
     weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
-    """Say what each text is, or what each of its words is; with --json how likely that is.
+    """Predict the class of each text, the tag of each word or the next token.
 
     A file is read as the recipe reads its own if its name ends in .tsv, .csv or .jsonl, and a text
     a line otherwise; of a run whose texts were files, a file is a text. An empty line is a text
@@ -43,24 +45,32 @@ def predict(
     positive("chunk", chunk)
     number = 0
     for some in _chunks(opened.predicts, files or [], chunk):
-        for answer in opened.predicts.answers(opened.model, some):
+        for prediction in opened.predicts.predict(opened.model, some):
             number += 1
             if as_json:
-                typer.echo(json.dumps({"number": number, **answer.fields}, ensure_ascii=False))
+                typer.echo(json.dumps({"number": number, **prediction.fields}, ensure_ascii=False))
             else:
-                typer.echo(answer.text)
+                typer.echo(prediction.text or _choices(prediction))
         sys.stdout.flush()
 
 
-def _chunks(task: "Predicts", files: Sequence[str], size: int) -> Iterator[list[tuple[str, ...]]]:
-    """The texts of all files, or of stdin, so many at a time."""
+def _choices(prediction: "Prediction") -> str:
+    """The first choices of a prediction that has no text, as a line."""
+    return "\t".join(
+        f"{json.dumps(each.text, ensure_ascii=False)} {each.probability:.3f}"
+        for each in prediction.choices[:5]
+    )
+
+
+def _chunks(task: "Predicts", files: Sequence[str], size: int) -> "Iterator[list[Input]]":
+    """The inputs of all files, or of stdin, so many at a time."""
     from regard.data.text.files import STDIN, lines_if_any
 
-    texts: Iterator[tuple[str, ...]]
+    inputs: Iterator[Input]
     if files:
-        texts = (text for path in files for text in task.inputs(path))
+        inputs = (each for path in files for each in task.inputs(path))
     else:
         read = lines_if_any(STDIN)
-        texts = (task.parted(line, f"stdin:{number}") for number, (line,) in read)
-    while some := list(islice(texts, size)):
+        inputs = (task.parse(line, f"stdin:{number}") for number, (line,) in read)
+    while some := list(islice(inputs, size)):
         yield some

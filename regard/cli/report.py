@@ -1,4 +1,4 @@
-"""regard report: how well a model does, class by class, or by length of the source."""
+"""regard report: how well a model does, class by class, or by length of the input."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +9,7 @@ from regard.cli.options import Data, Device
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
-    from regard.tasks.confusion import Confusion
+    from regard.tasks.abilities import Report
 
 
 def report(
@@ -25,7 +25,7 @@ def report(
         typer.Option(
             "--output",
             "-o",
-            help="Draw which class is taken for which, or scores by length: .png, .svg, .pdf.",
+            help="Draw which class is predicted as which, or scores by length: .png, .svg, .pdf.",
         ),
     ] = None,
     score: Annotated[
@@ -40,47 +40,40 @@ def report(
     """Precision, recall and F1 of each class or kind of chunk; of translators, scores by length."""
     from regard.core.errors import UserError, choose
     from regard.runs.run import load
-    from regard.tasks.classify import Classification
-    from regard.tasks.tag import Tagging
-    from regard.tasks.translate import Translation
+    from regard.tasks.abilities import Reports, ScoresByLength, unsupported
 
     opened = [load(run, device, data) for run in runs]
     first = opened[0]
     splits = {str(each): each for each in first.task.splits}
     chosen = choose("split", split or list(splits)[-1], splits)
-    if all(isinstance(each.task, Translation) for each in opened):
+    if all(isinstance(each.task, ScoresByLength) for each in opened):
         _by_length(opened, chosen, score, bands, output)
     elif len(opened) > 1:
         raise UserError("only translators are compared; give one run at a time")
-    elif isinstance(first.task, Tagging):
-        chunks, words = first.task.report(first.model, chosen)
-        typer.echo(chunks.table())
-        _drawn(words, output, f"words of {chosen}")
-    elif isinstance(first.task, Classification):
-        counted = first.task.confusion(first.model, chosen)
-        typer.echo(counted.table())
-        _drawn(counted, output, f"texts of {chosen}")
+    elif isinstance(first.task, Reports):
+        found = first.task.report(first.model, chosen)
+        typer.echo(found.table)
+        _draw_confusion(found, output, chosen)
     else:
-        raise UserError(f"{runs[0]}: a run of {first.recipe.task} has no classes")
+        raise unsupported(runs[0], first.recipe.task, "reports")
 
 
-def _drawn(counted: "Confusion", output: Path | None, what: str) -> None:
-    """Which class was taken for which, if a picture was asked for."""
+def _draw_confusion(found: "Report", output: Path | None, split: str) -> None:
+    """Draw which class was predicted as which, if there is a file to draw to."""
     if output is not None:
         from regard.look import confusion
 
-        confusion(counted.labels, counted.counts, output)
-        typer.echo(f"{output}: {counted.texts} {what}")
+        confusion(found.labels, found.counts, output)
+        typer.echo(f"{output}: {sum(map(sum, found.counts))} {found.items} of {split}")
 
 
 def _by_length(
     opened: "list[Run]", split: str, score: str, bands: str, output: Path | None
 ) -> None:
-    """The score of each run for sources of like length (Bahdanau et al. 2015, figure 2)."""
+    """The score of each run for sources of similar length (Bahdanau et al. 2015, figure 2)."""
     from regard.core.errors import UserError, choose
     from regard.look import bars_by_length
-    from regard.tasks.translate import Translation
-    from regard.tasks.translation_metrics import METRICS
+    from regard.tasks.abilities import ScoresByLength
 
     try:
         ends = [int(each) for each in bands.split(",")]
@@ -88,9 +81,9 @@ def _by_length(
         raise UserError(f"--bands takes whole numbers such as 10,20,30, not {bands!r}") from None
     found = []
     for run in opened:
-        assert isinstance(run.task, Translation)
-        score = score or next(iter(run.task.data.scores), "bleu")
-        choose("score", score, METRICS)
+        assert isinstance(run.task, ScoresByLength)
+        score = score or run.task.scores[0]
+        choose("score", score, dict.fromkeys(run.task.scores))
         known = {str(each): each for each in run.task.splits}
         found.append(run.task.by_length(run.model, choose("split", split, known), score, ends))
     sizes = [[(band.first, band.last, band.sentences) for band in each] for each in found]

@@ -11,7 +11,7 @@ from regard.cli.options import Device, Heads, Run, Site, Weights, Workers
 
 if TYPE_CHECKING:
     from regard.decode.beam import Beam
-    from regard.inference.translate import Line
+    from regard.inference.translate import OutputLines
 
 
 def translate(
@@ -48,19 +48,21 @@ def translate(
     weights: Weights = "float32",
     device: Device = "auto",
 ) -> None:
-    """Translate stdin line by line to stdout; scores and alignments are columns behind tabs."""
+    """Translate stdin line by line to stdout; scores and alignments are columns behind tabs.
+
+    For a run that takes images, sounds or the like, each line is the path of a file.
+    """
     from dataclasses import replace
 
-    from regard.core.errors import UserError
-    from regard.inference.translate import Looking
+    from regard.inference.translate import SiteChoice
     from regard.inference.workers import translate as translations
     from regard.runs.run import load
-    from regard.tasks.translate import Translation
+    from regard.tasks.abilities import Translates, unsupported
 
     opened = load(run, device, weights=weights)
     task = opened.task
-    if not isinstance(task, Translation):
-        raise UserError(f"{run}: a run of {opened.recipe.task} does not translate")
+    if not isinstance(task, Translates):
+        raise unsupported(run, opened.recipe.task, "translation")
     usual = task.beam
     chosen = replace(
         usual,
@@ -75,19 +77,19 @@ def translate(
         groups=groups,
         diversity=diversity,
     )
-    looking = Looking(site, tuple(heads) if heads else None) if alignments else None
+    choice = SiteChoice(site, tuple(heads) if heads else None) if alignments else None
     lines = (line.rstrip("\n") for line in sys.stdin)
     every = translations(
         opened,
         map(_parted, lines) if prefixes else lines,
         beam=chosen,
-        looking=looking,
+        choice=choice,
         chunk=chunk,
         name="stdin",
         workers=workers,
     )
     for number, line in enumerate(every):
-        for row in _written(number, line, chosen, scores, as_json):
+        for row in _rows(number, line, chosen, scores, as_json):
             typer.echo(row)
         sys.stdout.flush()
 
@@ -98,7 +100,9 @@ def _parted(line: str) -> tuple[str, str]:
     return source, begins
 
 
-def _written(number: int, line: "Line", beam: "Beam", scores: bool, as_json: bool) -> Iterator[str]:
+def _written(
+    number: int, line: "OutputLines", beam: "Beam", scores: bool, as_json: bool
+) -> Iterator[str]:
     """The rows of one line: one for each translation, or an empty one for an empty line."""
     if not line.outputs:
         row: dict[str, object] = {"line": number, "text": ""}

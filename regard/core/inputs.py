@@ -19,7 +19,7 @@ import json
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +49,10 @@ class InputLimits:
 
 
 LIMITS = InputLimits()
+"""For inputs from elsewhere, such as requests."""
+
+LOCAL_LIMITS = replace(LIMITS, characters=2**31, file_bytes=2**31)
+"""For the files and the stdin of whoever runs a command."""
 
 Kind = TypeVar("Kind", bound="Input")
 
@@ -423,13 +427,23 @@ INPUTS: dict[str, type[Input]] = {
 
 
 def kind_name(kind: type[Input]) -> str:
-    """The name of a kind in `INPUTS`; that of a subclass is its parent's.
+    """What a request calls a kind: its name in `INPUTS`, or that of its class.
 
     >>> kind_name(Image)
     'image'
     """
-    names = {each: name for name, each in INPUTS.items()}
-    return next(names[each] for each in kind.__mro__ if each in names)
+    return next((name for name, each in INPUTS.items() if each is kind), kind.__name__.lower())
+
+
+def written_kind(kinds: Sequence[type[Input]], text: str) -> type[Written] | None:
+    """The kind that a text is, among some: a pair if it has a tab; None if none is written.
+
+    >>> written_kind((Text, Pair), "a\\tb"), written_kind((Image,), "a")
+    (<class 'regard.core.inputs.Pair'>, None)
+    """
+    written = [kind for kind in kinds if issubclass(kind, Written)]
+    fitting = [kind for kind in written if issubclass(kind, Pair) == ("\t" in text)]
+    return next(iter(fitting or written), None)
 
 
 def read_file(kind: type[Kind], path: Path | str, limits: InputLimits = LIMITS) -> Kind:

@@ -1,11 +1,7 @@
-"""What a model says of a text, whatever its task, also when it is made to look elsewhere.
+"""Predictions with changed attention weights, and runs as the server uses them."""
 
-`served` is a run as the server is given it: the server knows neither recipes nor models.
-"""
-
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -13,22 +9,16 @@ from torch import Tensor, nn
 from regard.attention import intervene, permuted, uniform
 from regard.attention.edit import permitted
 from regard.attention.tape import Edit, Look, Site, sites_of
-from regard.core.errors import UserError, unknown
-from regard.core.protocols import Stepper
-from regard.inference.attention import SEEN
-from regard.runs.run import Predicts, Run
-from regard.serve.served_run import Change, Choice, Said, Served
-from regard.tasks.language_model import LanguageModelling
-from regard.tasks.task import OpenTask
-from regard.tasks.translate import Translation
-
-_CHOICES = 20
-"""Next tokens that are named, the likeliest first."""
+from regard.core.errors import UserError
+from regard.core.inputs import Input
+from regard.runs.run import Run
+from regard.serve.served_run import Change, Served
+from regard.tasks.abilities import Prediction, ShowsAttention
 
 
 def served(run: Run, *, trained: bool = True) -> Served:
-    """A run as the server is given it; one that is not trained has curves alone."""
-    sites = tuple(each for each in _attention_of(run.model))
+    """A run as the server uses it; one that is not trained has only curves."""
+    sites = tuple(_attention_of(run.model))
     run.model.eval()
     return Served(
         name=run.folder.resolve().name,
@@ -39,85 +29,18 @@ def served(run: Run, *, trained: bool = True) -> Served:
         opened=run.task,
         model=run.model if trained else None,
         look=run.look,
-        say=lambda text, changes: _said(run.recipe.task, run.task, run.model, text, changes),
-        length=lambda text: _length(run.task, text),
-        sites=sites if run.recipe.task in SEEN else (),
+        predict=lambda given, changes: predict_with(run, given, changes),
+        sites=sites if isinstance(run.task, ShowsAttention) else (),
     )
 
 
-def _said(
-    name: str, task: OpenTask, model: nn.Module, text: str, changes: Sequence[Change] = ()
-) -> Said:
-    """What the model says of a text while its attention is changed; `name` is that of the task."""
-    if not text.strip():
-        raise UserError("there is nothing to say of it: the text is empty")
-    how = _SAID.get(name, _of_predictions if isinstance(task, Predicts) else None)
-    if how is None:
-        raise unknown("task that says something of a text", name, _SAID)
+def predict_with(run: Run, given: Input, changes: Sequence[Change] = ()) -> Prediction:
+    """The prediction for an input with changed attention weights."""
     with ExitStack() as stack, torch.no_grad():
         for change in changes:
-            stack.enter_context(intervene(model, {change.site: edit(change)}))
-        return how(task, model, text)
-
-
-def _of_language_model(task: OpenTask, model: nn.Module, text: str) -> Said:
-    """The likeliest tokens to come next."""
-    assert isinstance(task, LanguageModelling)
-    assert isinstance(model, Stepper)
-    tokeniser = task.tokeniser
-    ids = tokeniser.encode(text)
-    tokens = torch.tensor([ids], device=next(model.parameters()).device)  # [1,T]
-    logits, _ = model.step(tokens[:, -1], model.start({"tokens": tokens}))  # [1,V]
-    best, numbers = logits[0].float().softmax(-1).topk(min(_CHOICES, logits.shape[1]))
-    pairs = zip(numbers.tolist(), best.tolist(), strict=True)
-    return Said(
-        tokens=tuple(text[begin:end] for begin, end in tokeniser.offsets(text)),
-        choices=tuple(Choice(tokeniser.decode([n]) or f"<token {n}>", p) for n, p in pairs),
-    )
-
-
-def _of_translation(task: OpenTask, model: nn.Module, text: str) -> Said:
-    """What it writes if it always takes the likeliest token, so that a change shows at once."""
-    assert isinstance(task, Translation)
-    greedy = replace(task.beam, width=1, n_best=1, groups=1)
-    (line,) = task.translate(model, [text], beam=greedy)
-    source = task.numbering.source
-    return Said(
-        tokens=tuple(line.source[begin:end] for begin, end in source.offsets(line.source)),
-        text=line.text,
-        labels=tuple(
-            task.spelled([token], line.source) for token in line.outputs[0].hypothesis.tokens
-        ),
-    )
-
-
-def _of_predictions(task: OpenTask, model: nn.Module, text: str) -> Said:
-    """What any task that predicts says of a line; probabilities where there are some."""
-    assert isinstance(task, Predicts)
-    (answer,) = task.predict(model, [text])
-    named = answer.fields.get("probabilities")
-    likely = named.items() if isinstance(named, dict) else ()
-    choices = [Choice(str(label), float(p)) for label, p in likely]
-    return Said(
-        text=answer.text,
-        choices=tuple(sorted(choices, key=lambda choice: -choice.probability)),
-    )
-
-
-_SAID: dict[str, Callable[[OpenTask, nn.Module, str], Said]] = {
-    "language_model": _of_language_model,
-    "translate": _of_translation,
-}
-"""What the models of each task say; others are asked through their task's `predict`."""
-
-
-def _length(task: OpenTask, text: str) -> int:
-    """How many tokens a model reads of a text; letters, where the task has no one tokeniser."""
-    if isinstance(task, LanguageModelling):
-        return len(task.tokeniser.encode(text))
-    if isinstance(task, Translation):
-        return len(task.numbering.source.encode(text))
-    return len(text) if task.reads is None else len(task.reads.encode(text))
+            stack.enter_context(intervene(run.model, {change.site: edit(change)}))
+        (prediction,) = run.predict([given])
+    return prediction
 
 
 def _attention_of(model: nn.Module) -> list[str]:

@@ -1,7 +1,7 @@
-"""Lines in, lines out, in their order, and where the model looked while it wrote.
+"""Outputs for many inputs, in their order, with attention weights on request.
 
-A chunk of lines is held at a time. To know where a hypothesis looked, attention is recorded during
-the search and followed back along the rows that the hypothesis descends from.
+A chunk of inputs is held at a time. The attention of a hypothesis is recorded during the search and
+followed back along the rows that the hypothesis descends from.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,28 +17,28 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.attention.tape import Tape, matching, sites_of
 from regard.core.errors import UserError
+from regard.core.inputs import Input, Text
+from regard.data.text.alignment import pharaoh
 from regard.decode.beam import Beam
-from regard.decode.hypothesis import Hypothesis
-from regard.look import Payload, ancestry
-from regard.tasks.alignment import hard, merged, pharaoh, words_of
-from regard.tasks.translate import Output, Translated, Translation
+from regard.look import ancestry
+from regard.tasks.abilities import AlignsWords, Outputs, Translates
 
 TO_THE_SOURCE = ("cross", "alignment")
-"""The kinds of attention that look from a target at its source."""
+"""The kinds of attention from a target to its source."""
 
-Asked = str | tuple[str, str]
-"""A source, or one and how its translation is to begin."""
+Source = str | Input | tuple[str, str]
+"""A line, an input, or a line and the beginning of its output."""
 
 
 @dataclass(frozen=True)
-class Looking:
-    """Whose looks are wanted: sites by a glob, and heads by number; all if nothing is said."""
+class SiteChoice:
+    """Sites by a glob, and heads by number; None is all."""
 
     sites: str | None = None
     heads: tuple[int, ...] | None = None
 
     def names(self, model: nn.Module) -> list[str]:
-        """The sites to listen to: those that look at the source."""
+        """The chosen sites among those that attend to the source."""
         every = sites_of(model)
         known = {name: site for name, site in every.items() if site.kind in TO_THE_SOURCE}
         if not known:
@@ -47,29 +47,29 @@ class Looking:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A line translated, and where the model looked for each output: heads of each site."""
+class RecordedOutputs:
+    """The outputs for an input, and the attention weights of each."""
 
-    translated: Translated
-    looks: tuple[dict[str, Float[Tensor, "N ... S"]], ...] = ()
-    """For each output by site; as many rows as tokens and one for the end. Empty if not asked."""
+    outputs: Outputs
+    weights: tuple[dict[str, Float[Tensor, "N ... S"]], ...] = ()
+    """For each output by site: a row for each token and one for the end. Empty if not recorded."""
 
 
 @dataclass(frozen=True)
-class Said:
-    """What is written of one output."""
+class OutputLine:
+    """What is written for one output."""
 
     text: str
     score: float
     alignment: str | None = None
-    """In Pharaoh format, if it was asked for."""
+    """In Pharaoh format, if it was recorded."""
 
 
 @dataclass(frozen=True)
-class Line:
-    """What is written of one line: the best output first, none if it was empty."""
+class OutputLines:
+    """What is written for one input: the best output first, none for an empty text."""
 
-    outputs: tuple[Said, ...]
+    outputs: tuple[OutputLine, ...]
 
     @property
     def text(self) -> str:
@@ -78,170 +78,164 @@ class Line:
 
 
 def translations(
-    task: Translation,
+    task: Translates,
     model: nn.Module,
-    lines: Iterable[Asked],
+    sources: Iterable[Source],
     *,
     beam: Beam | None = None,
-    looking: Looking | None = None,
+    choice: SiteChoice | None = None,
     chunk: int = 1024,
     name: str = "input",
-) -> Iterator[Seen]:
-    """Each line translated, in their order, of which no more than a chunk are held."""
-    beam, remaining, first = beam or task.beam, iter(lines), 1
+) -> Iterator[RecordedOutputs]:
+    """The outputs for each input, in their order; no more than a chunk is held at a time."""
+    beam, remaining, first = beam or task.beam, iter(sources), 1
     while some := list(islice(remaining, chunk)):
-        yield from chunk_of(task, model, numbered(some, first), beam, looking, name)
+        yield from translate_chunk(task, model, with_numbers(some, first), beam, choice, name)
         first += len(some)
 
 
-class Numbered(NamedTuple):
-    """A line and its number, by which warnings call it."""
+class NumberedSource(NamedTuple):
+    """A source with the number of its line, which warnings name."""
 
     number: int
-    text: str
+    source: str | Input
     begins: str = ""
-    """How its translation is to begin."""
+    """The beginning of its output."""
+
+    def parse(self, task: Translates, name: str) -> Input:
+        """The input; a line is parsed by the task."""
+        if isinstance(self.source, Input):
+            return self.source
+        return task.parse(self.source, f"{name}:{self.number}")
 
 
-def numbered(lines: Sequence[Asked], first: int) -> list[Numbered]:
-    """Some lines, counted from the first."""
+def with_numbers(sources: Sequence[Source], first: int) -> list[NumberedSource]:
+    """Some sources, counted from the first."""
     return [
-        Numbered(number, line) if isinstance(line, str) else Numbered(number, *line)
-        for number, line in enumerate(lines, start=first)
+        NumberedSource(number, *each) if isinstance(each, tuple) else NumberedSource(number, each)
+        for number, each in enumerate(sources, start=first)
     ]
 
 
-def chunk_of(
-    task: Translation,
+def translate_chunk(
+    task: Translates,
     model: nn.Module,
-    lines: Sequence[Numbered],
+    sources: Sequence[NumberedSource],
     beam: Beam,
-    looking: Looking | None,
+    choice: SiteChoice | None,
     name: str,
-) -> list[Seen]:
-    """Some lines translated, and looked at if that was asked for."""
-    if looking is None:
-        return [Seen(each) for each in _translated(task, model, lines, beam, name)]
-    return _seen(task, model, lines, beam, looking, name)
+) -> list[RecordedOutputs]:
+    """The outputs for some inputs; their attention is recorded if sites are chosen."""
+    inputs = [each.parse(task, name) for each in sources]
+    if choice is None:
+        return [RecordedOutputs(each) for each in _search(task, model, sources, inputs, beam, name)]
+    return _record_search(task, model, sources, inputs, beam, choice, name)
 
 
-def _translated(
-    task: Translation, model: nn.Module, lines: Sequence[Numbered], beam: Beam, name: str
-) -> list[Translated]:
-    """Each line translated; what covers its source is heard from all attention to it."""
-    covers = beam.coverage and any(line.text.strip() for line in lines)
-    with record(model, Looking().names(model)) if covers else nullcontext() as tape:
+def is_empty(given: Input) -> bool:
+    """Is it a text without any word? It has no output."""
+    return isinstance(given, Text) and not given.text.strip()
+
+
+def _search(
+    task: Translates,
+    model: nn.Module,
+    sources: Sequence[NumberedSource],
+    inputs: Sequence[Input],
+    beam: Beam,
+    name: str,
+) -> list[Outputs]:
+    """The outputs for some inputs; coverage is that of all attention to the source."""
+    covers = beam.coverage and not all(map(is_empty, inputs))
+    with record(model, SiteChoice().names(model)) if covers else nullcontext() as tape:
         return task.translate(
             model,
-            [line.text for line in lines],
+            inputs,
             name=name,
-            numbers=[line.number for line in lines],
+            numbers=[each.number for each in sources],
             beam=beam,
-            begins=[line.begins for line in lines],
-            weights=None if tape is None else lambda state: _last_look(tape),
+            begins=[each.begins for each in sources],
+            weights=None if tape is None else lambda state: _last_weights(tape),
         )
 
 
-def _last_look(tape: Tape) -> Float[Tensor, "B S"]:
-    """The weights of the last step, the mean of all sites and heads; earlier steps are let go.
+def _last_weights(tape: Tape) -> Float[Tensor, "B S"]:
+    """The attention weights of the last step, the mean of all sites and heads.
 
-    The beams of a sentence are rows of a batch in some models, and queries of one row in others.
+    Earlier steps are dropped. The beams of a sentence are rows of a batch in some models, and
+    queries of one row in others.
     """
     for calls in tape.calls.values():
         del calls[:-1]
     return torch.stack([call.weights.mean(1).flatten(0, 1) for call in tape]).mean(0)
 
 
-def _seen(
-    task: Translation,
+def _record_search(
+    task: Translates,
     model: nn.Module,
-    lines: Sequence[Numbered],
+    sources: Sequence[NumberedSource],
+    inputs: Sequence[Input],
     beam: Beam,
-    looking: Looking,
+    choice: SiteChoice,
     name: str,
-) -> list[Seen]:
-    """The same, one batch after another, so that what is recorded is that of one search."""
-    found: dict[int, Seen] = {}
-    order = sorted(range(len(lines)), key=lambda place: len(lines[place].text))
-    together = task.data.evaluate_batch
+) -> list[RecordedOutputs]:
+    """The same, one batch after another, so that each recording is that of one search."""
+    found: dict[int, RecordedOutputs] = {}
+    order = sorted(range(len(inputs)), key=lambda place: size_of(task, inputs[place]))
+    together = task.search_batch
     for begin in range(0, len(order), together):
         places = order[begin : begin + together]
-        some = [lines[place] for place in places]
-        if not any(line.text.strip() for line in some):
-            done = [Seen(each) for each in _translated(task, model, some, beam, name)]
+        some, given = [sources[place] for place in places], [inputs[place] for place in places]
+        if all(map(is_empty, given)):
+            done = [RecordedOutputs(each) for each in _search(task, model, some, given, beam, name)]
         else:
-            with record(model, looking.names(model), heads=looking.heads) as tape:
-                said = _translated(task, model, some, beam, name)
+            with record(model, choice.names(model), heads=choice.heads) as tape:
+                outputs = _search(task, model, some, given, beam, name)
             steps = {site: [call.weights for call in tape[site]] for site in tape.sites}
-            done = [Seen(each, _followed(each, steps, beam.width)) for each in said]
+            done = [RecordedOutputs(each, _follow(each, steps, beam.width)) for each in outputs]
         found.update(zip(places, done, strict=True))
-    return [found[place] for place in range(len(lines))]
+    return [found[place] for place in range(len(inputs))]
 
 
-def _followed(
-    line: Translated, steps: dict[str, list[Tensor]], beams: int
+def size_of(task: Translates, given: str | Input) -> int:
+    """By what inputs are sorted: the characters of a text, the positions of other kinds."""
+    if isinstance(given, str):
+        return len(given)
+    return len(given.text) if isinstance(given, Text) else task.length(given)
+
+
+def _follow(
+    outputs: Outputs, steps: dict[str, list[Tensor]], beams: int
 ) -> tuple[dict[str, Tensor], ...]:
     """For each output, the weights of every site along the rows that it descends from."""
     return tuple(
         {site: ancestry(each, output.hypothesis.rows, beams=beams) for site, each in steps.items()}
-        for output in line.outputs
+        for output in outputs.outputs
     )
 
 
-def line_of(task: Translation, line: Seen) -> Line:
-    """What is written of a line."""
-    return Line(
+def lines_of_outputs(task: Translates, recorded: RecordedOutputs) -> OutputLines:
+    """What is written for an input."""
+    return OutputLines(
         tuple(
-            Said(
+            OutputLine(
                 output.text,
                 output.hypothesis.score,
-                alignment(task, line, place) if line.looks else None,
+                alignment(task, recorded, place) if recorded.weights else None,
             )
-            for place, output in enumerate(line.translated.outputs)
+            for place, output in enumerate(recorded.outputs.outputs)
         )
     )
 
 
-def alignment(task: Translation, line: Seen, number: int = 0) -> str:
+def alignment(task: Translates, recorded: RecordedOutputs, number: int = 0) -> str:
     """Hard word alignment of an output in Pharaoh format, by the mean of all sites and heads."""
-    output = line.translated.outputs[number]
-    mean = torch.cat(list(line.looks[number].values())).mean(0)  # [T,S]
-    source = words_of(task.numbering.source, line.translated.source)
-    target = target_words(task, output.hypothesis, line.translated.source)
-    columns = source[: mean.shape[1]]
-    return pharaoh(hard(merged(mean, columns, target)))
+    if not isinstance(task, AlignsWords):
+        raise UserError("this task has no words to align")
+    mean = torch.cat(list(recorded.weights[number].values())).mean(0)  # [T,S]
+    return pharaoh(task.link_output(mean, recorded.outputs, number))
 
 
-def target_words(task: Translation, hypothesis: Hypothesis, source: str) -> list[int | None]:
-    """For each token of an output the number of its word: where blanks are, a word begins."""
-    numbers: list[int | None] = []
-    written, count = "", 0
-    for place in range(len(hypothesis.tokens)):
-        before = written
-        written = task.spelled(hypothesis.tokens[: place + 1], source)
-        new = written[len(before) :]
-        count += bool(new.strip()) and (
-            not before.strip() or before[-1:].isspace() or new[0].isspace()
-        )
-        numbers.append(count - 1 if new.strip() and count else None)
-    return numbers
-
-
-def payloads(task: Translation, line: Seen, number: int = 0) -> tuple[Payload, ...]:
-    """What a picture of an output is drawn from: one payload for each site."""
-    output: Output = line.translated.outputs[number]
-    keys = source_labels(task, line.translated.source)
-    queries = [task.spelled([token], line.translated.source) for token in output.hypothesis.tokens]
-    return tuple(
-        Payload.of(weights, [*queries, _END], keys[: weights.shape[2]], site=site, kind="cross")
-        for site, weights in line.looks[number].items()
-    )
-
-
-_END = "<eos>"
-"""How the end of a sentence is shown."""
-
-
-def source_labels(task: Translation, text: str) -> list[str]:
-    """The tokens of a source as they stand in its text, and the end."""
-    return [*(text[begin:end] for begin, end in task.numbering.source.offsets(text)), _END]
+def source_labels(task: Translates, text: str) -> list[str]:
+    """The tokens of a source, and the end."""
+    return list(task.source_axis(Text(text)))

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from regard.core.protocols import Bounded
 from regard.data import Tokeniser
-from regard.decode import Greedy, Piece, Policy, Request, Sampling
+from regard.decode import GenerationRequest, Greedy, Policy, Sampling, TextPiece
 from regard.serve.errors import Refused, too_long, wrong
 from regard.serve.job import Prompt, Writing
 from regard.serve.limits import Limits
@@ -59,13 +59,13 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
         raise wrong("logprobs", "log-probabilities of the prompt (echo) are not computed")
     stops = [asked.stop] if isinstance(asked.stop, str) else list(asked.stop or ())
     if len(stops) > 4 or not all(stops) or max(map(len, stops), default=0) > 1000:
-        raise wrong("stop", "stop must be at most 4 texts of 1 to 1,000 letters")
+        raise wrong("stop", "stop must be at most 4 texts of 1 to 1,000 characters")
     context = stepper.context_limit if isinstance(stepper, Bounded) else limits.tokens
     how, prompts = policy(asked), []
     for number, each in enumerate(given):
         tokens = _numbered(each, tokeniser, limits)
         most = _fitting(len(tokens), asked, context)
-        request = Request(
+        request = GenerationRequest(
             policy=how,
             max_tokens=most,
             samples=n,
@@ -76,7 +76,7 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
         prompts.append(Prompt(tokens, request))
     echoes = [each if isinstance(each, str) else tokeniser.decode(each) for each in given]
     choices = [
-        Choice(number * n + sample, echoes[number] if asked.echo else "")
+        CompletionText(number * n + sample, echoes[number] if asked.echo else "")
         for number in range(len(given))
         for sample in range(n)
     ]
@@ -88,8 +88,8 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
 def _numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> list[int]:
     """The tokens of a prompt; for an empty one a line's end, after which anything may begin."""
     if isinstance(text, str):
-        if len(text) > limits.letters:
-            raise too_long(len(text), limits.letters, "prompt")
+        if len(text) > limits.characters:
+            raise too_long(len(text), limits.characters, "prompt")
         return tokeniser.encode(text or "\n") or [tokeniser.eos]
     for token in text:
         if token >= tokeniser.vocabulary:
@@ -118,7 +118,7 @@ def _fitting(length: int, asked: Completion, context: int) -> int:
 
 
 @dataclass
-class Choice:
+class CompletionText:
     """One text as it comes."""
 
     index: int
@@ -132,7 +132,7 @@ class Choice:
     tops: list[dict[str, float]] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
-    def push(self, piece: Piece, tokeniser: Tokeniser) -> None:
+    def push(self, piece: TextPiece, tokeniser: Tokeniser) -> None:
         """One more token."""
         if piece.log_probability is not None:
             self.tokens.append(tokeniser.decode([piece.token]))
@@ -172,7 +172,7 @@ class Completed:
 
     model: str
     samples: int
-    choices: list[Choice]
+    choices: list[CompletionText]
     tokeniser: Tokeniser
     read: int
     written: int = 0
@@ -184,14 +184,14 @@ class Completed:
         """Have all ended?"""
         return all(choice.reason for choice in self.choices)
 
-    def push(self, piece: Piece) -> Choice:
+    def push(self, piece: TextPiece) -> CompletionText:
         """One more token of one of them."""
         choice = self.choices[piece.row.prompt * self.samples + piece.row.sample]
         choice.push(piece, self.tokeniser)
         self.written += 1
         return choice
 
-    def form(self, choices: Sequence[Choice], usage: bool) -> dict[str, object]:
+    def form(self, choices: Sequence[CompletionText], usage: bool) -> dict[str, object]:
         """What is new of these choices."""
         made: dict[str, object] = {
             "id": self.id,
@@ -235,7 +235,7 @@ async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIter
         yield _event(refused.body())
 
 
-def _checked(pieces: list[Piece] | BaseException) -> list[Piece]:
+def _checked(pieces: list[TextPiece] | BaseException) -> list[TextPiece]:
     """Pieces; if something went wrong instead, that is raised."""
     if isinstance(pieces, BaseException):
         raise Refused(500, "the model failed; the server's log says more", code="failed")

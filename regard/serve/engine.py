@@ -16,8 +16,9 @@ from functools import partial
 import torch
 
 from regard.core.errors import UserError
+from regard.core.inputs import written_kind
 from regard.core.protocols import Selectable
-from regard.decode import Continuous, Piece, Writer
+from regard.decode import ContinuousBatch, TextPiece, Writer
 from regard.serve.errors import Refused
 from regard.serve.job import Asking, Gone, Job, Writing
 from regard.serve.limits import Limits
@@ -46,7 +47,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="regard-engine", daemon=True)
         # From here on the thread's own:
-        self._batches: dict[str, Continuous[Selectable]] = {}
+        self._batches: dict[str, ContinuousBatch[Selectable]] = {}
         self._writers: dict[Writer, Writing] = {}
         self._unfinished: dict[Writing, int] = {}
 
@@ -115,11 +116,14 @@ class Engine:
     def _warm(self, run: Served) -> None:
         """What tokenisers and models do at their first use alone is not left to a client."""
         if run.model is not None:
+            kind = written_kind(run.opened.takes, "a\ta")
+            if kind is None:
+                return
             try:
-                run.say("a", ())
-            except UserError as error:  # this run has nothing to say, but there may be others
-                _log.info("%s says nothing: %s", run.name, error)
-            except Exception:  # whoever asks it will be told; the others are served
+                run.predict(kind.from_text("a\ta", "warm-up"), ())
+            except UserError as error:  # it predicts nothing for such a text; others may
+                _log.info("%s has no prediction: %s", run.name, error)
+            except Exception:  # its clients get an error; the other runs are served
                 _log.exception("%s failed at its first use", run.name)
 
     def _awaited(self) -> bool:
@@ -172,17 +176,17 @@ class Engine:
         if batch is None:
             stepper, tokeniser = self.runs[writing.run].writer
             device = next(self.runs[writing.run].trained.parameters()).device
-            batch = self._batches[writing.run] = Continuous(stepper, tokeniser, device=device)
+            batch = self._batches[writing.run] = ContinuousBatch(stepper, tokeniser, device=device)
         self._unfinished[writing] = writing.rows
         for prompt in writing.prompts:
             for writer in batch.join(prompt.tokens, prompt.request, writing.stops):
                 self._writers[writer] = writing
 
-    def _advance(self, batch: Continuous[Selectable]) -> None:
+    def _advance(self, batch: ContinuousBatch[Selectable]) -> None:
         begun = time.perf_counter()
         pieces = batch.step()
         self._metrics.stepped(len(pieces), time.perf_counter() - begun)
-        told: dict[Writing, list[Piece]] = {}
+        told: dict[Writing, list[TextPiece]] = {}
         for writer, piece in pieces:
             writing = self._writers[writer]
             writing.held.append(piece)
@@ -196,7 +200,7 @@ class Engine:
         for writing in told:
             writing.held = []
         self._tell(partial(each.pieces.put_nowait, some) for each, some in told.items())
-        lost = {self._writers[writer] for writer in batch.lost}
+        lost = {self._writers[writer] for writer in batch.failed}
         for writing in lost:
             self._end(writing)
         error = UserError("the model's logits are not finite: it has diverged")

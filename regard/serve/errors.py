@@ -62,15 +62,15 @@ def whole(text: str) -> str:
 
 
 def wrong(param: str, message: str, code: str | None = None) -> Refused:
-    """The answer to a request that asks for what cannot be."""
+    """The answer to a request with a wrong value."""
     return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, message, param=param, code=code)
 
 
-def too_long(letters: int, most: int, param: str) -> Refused:
-    """For a text that is not even worth cutting into tokens."""
+def too_long(characters: int, most: int, param: str) -> Refused:
+    """The answer to a text that is too long to be tokenised."""
     return Refused(
         HTTPStatus.UNPROCESSABLE_ENTITY,
-        f"{param} has {letters:,} characters; at most {most:,} are read",
+        f"{param} has {characters:,} characters; at most {most:,} are read",
         code="text_too_long",
         param=param,
     )

@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from regard.core.errors import UserError
+from regard.core.inputs import kind_name
 from regard.core.protocols import Bounded, Stepper
 from regard.look.compact import as_json, packed
 from regard.serve import schema, work
@@ -32,8 +33,7 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.served_run import Served, find
 from regard.serve.static_files import static_files
-from regard.tasks.language_model import LanguageModelling
-from regard.tasks.translate import Translation
+from regard.tasks.abilities import Generates, Translates
 
 Answer = TypeVar("Answer")
 Question = TypeVar("Question")
@@ -66,7 +66,7 @@ def application(
     app = FastAPI(
         title="regard",
         version=version,
-        summary="Attention models: ask one, and look where it looks.",
+        summary="Attention models: predictions, and the attention behind them.",
         docs_url=None,  # these load scripts from elsewhere
         redoc_url=None,
         lifespan=lifespan,
@@ -102,7 +102,7 @@ def _add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
 
     @app.post("/v1/completions", response_model=schema.CompletionObject)
     async def completions(asked: schema.Completion, request: Request) -> Response:
-        """Texts that go on from a prompt; with `stream`, as events while they are written."""
+        """Continuations of a prompt; with `stream`, as events while they are generated."""
         run = find(engine.runs, asked.model)
         job, completed = await _aside(asked.prompt, partial(prepared, run, asked, limits))
         engine.submit(job)
@@ -117,11 +117,11 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
 
     async def asked_of(
         request: Request,
-        asked: schema.Text | schema.Translate,
+        asked: schema.InputRequest | schema.Translate,
         job: Callable[[Served], Asking[Question, Answer]],
     ) -> Answer:
         run = find(engine.runs, asked.model)
-        made = await _aside(asked.text, partial(job, run))
+        made = await _aside(asked.text or asked.input or "", partial(job, run))
         engine.submit(made)
         return await _waited(engine, made, request, asyncio.wrap_future(made.answer))
 
@@ -131,28 +131,31 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
         found = await asked_of(request, asked, lambda run: work.translating(run, asked, limits))
         return answer({"model": asked.model, "translations": work.translation_form(found)})
 
-    @app.post("/api/predict", response_model=schema.SaidObject)
-    async def predict(asked: schema.Text, request: Request) -> Response:
-        """What a model says of a text: what comes next, a translation, a class."""
-        said = await asked_of(request, asked, lambda run: work.predicting(run, asked, limits))
-        return answer(work.said_form(said))
+    @app.post("/api/predict", response_model=schema.PredictionObject)
+    async def predict(asked: schema.InputRequest, request: Request) -> Response:
+        """A prediction for an input: the next token, a translation, a class."""
+        found = await asked_of(request, asked, lambda run: work.predicting(run, asked, limits))
+        return answer(work.prediction_form(found))
 
     @app.post("/api/intervene", response_model=schema.Intervened)
     async def intervene(asked: schema.Intervene, request: Request) -> Response:
-        """What a model says as it is, and when it is made to look elsewhere."""
+        """What a model predicts as it is, and with changed attention weights."""
         before, after = await asked_of(
             request, asked, lambda run: work.intervening(run, asked, limits)
         )
-        return answer({"before": work.said_form(before), "after": work.said_form(after)})
+        forms = {"before": work.prediction_form(before), "after": work.prediction_form(after)}
+        return answer(forms)
 
     @app.post("/api/attention", response_model=dict[str, object])
     async def attention(asked: schema.Attention, request: Request) -> Response:
-        """Where a model looks while it reads or writes a text."""
-        found = await asked_of(request, asked, lambda run: work.looking(run, asked, limits))
+        """The attention weights of a model for an input."""
+        found = await asked_of(request, asked, lambda run: work.showing(run, asked, limits))
         if asked.form == "packed":
-            made = await asyncio.to_thread(lambda: as_json(packed(found, title=asked.text)))
+            made = await asyncio.to_thread(
+                lambda: as_json(packed(found.payloads, title=found.title))
+            )
             return Response(made, media_type="application/json")
-        plain = [json.loads(payload.to_json()) for payload in found]
+        plain = [json.loads(payload.to_json()) for payload in found.payloads]
         return answer({"payloads": plain})
 
 
@@ -161,7 +164,7 @@ def _add_runs(app: FastAPI, engine: Engine) -> None:
 
     @app.get("/api/runs", response_model=schema.Runs)
     async def runs() -> Response:
-        """Every run, and what can be asked of it."""
+        """Every run, and what can be done with it."""
         return answer({"runs": [_described(run) for run in engine.runs.values()]})
 
     @app.get("/api/runs/{name}/curves", response_model=schema.Curves)
@@ -225,7 +228,7 @@ def _add_page(app: FastAPI) -> None:
 
 
 _SHORT = 2000
-"""Letters that are cut into tokens faster than another thread is asked to do it."""
+"""Characters that are tokenised faster than another thread starts."""
 
 
 async def _aside(text: str | Sequence[object], work: Callable[[], Answer]) -> Answer:
@@ -300,7 +303,7 @@ def _listed(run: Served) -> dict[str, object]:
 
 
 def _described(run: Served) -> dict[str, object]:
-    """A run, and what can be asked of it."""
+    """A run, and what can be done with it."""
     steps = isinstance(run.model, Stepper)
     return {
         "name": run.name,
@@ -308,8 +311,9 @@ def _described(run: Served) -> dict[str, object]:
         "model": run.kind,
         "title": whole(run.title),
         "trained": run.model is not None,
-        "writes": steps and isinstance(run.opened, LanguageModelling),
-        "translates": steps and isinstance(run.opened, Translation),
+        "takes": [kind_name(kind) for kind in run.opened.takes],
+        "writes": steps and isinstance(run.opened, Generates),
+        "translates": steps and isinstance(run.opened, Translates),
         "sites": list(run.sites),
         "context": run.model.context_limit if isinstance(run.model, Bounded) else None,
     }

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from regard.decode import Piece, Request
+from regard.decode import GenerationRequest, TextPiece
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -40,7 +40,7 @@ class Prompt:
     """One prompt of a request."""
 
     tokens: Sequence[int]
-    request: Request
+    request: GenerationRequest
 
 
 @dataclass(eq=False)
@@ -52,8 +52,8 @@ class Writing(Job):
     stops: Sequence[str]
     patient: bool = False
     """Waking up for every token would cost the event loop more than the rest of a request."""
-    pieces: "asyncio.Queue[list[Piece] | BaseException]" = field(default_factory=asyncio.Queue)
-    held: list[Piece] = field(default_factory=list)
+    pieces: "asyncio.Queue[list[TextPiece] | BaseException]" = field(default_factory=asyncio.Queue)
+    held: list[TextPiece] = field(default_factory=list)
     """For the engine alone: what was not handed out yet."""
 
     @property

@@ -1,12 +1,18 @@
-"""Limits: how much one client may ask of a server, and who may ask at all."""
+"""Limits: how much one client may request of a server, and from which addresses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 from regard.core.errors import UserError, above_zero, positive
+from regard.core.inputs import LIMITS, InputLimits
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 """Addresses that only this machine reaches."""
+
+
+_FILES = replace(
+    LIMITS, pixels=4_000_000, seconds=60.0, frames=1000, points=20_000, file_bytes=20_000_000
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +35,28 @@ class Limits:
     """Texts for one prompt (n)."""
     prompts: int = 16
     """Prompts of one request."""
-    letters: int = 100_000
-    """Of one text, before it is cut into tokens."""
+    characters: int = 100_000
+    """Of one text, before it is tokenised."""
     tokens: int = 4096
-    """Prompt and answer together, where the model has no context of its own."""
+    """Prompt and answer together, where the model has no context limit."""
     lines: int = 64
     """To translate in one request."""
+    files: InputLimits = _FILES
+    """Of one input that is no text: an image, a sound."""
     connections: int = 2000
     """Open at the same time."""
 
     def __post_init__(self) -> None:
-        for name in ("body", "queued", "rows", "samples", "prompts", "letters", "tokens", "lines"):
+        for name in (
+            "body",
+            "queued",
+            "rows",
+            "samples",
+            "prompts",
+            "characters",
+            "tokens",
+            "lines",
+        ):
             positive(name, getattr(self, name))
         for name in ("body_seconds", "head_seconds", "seconds"):
             above_zero(name, getattr(self, name))
@@ -48,6 +65,10 @@ class Limits:
                 f"rows={self.rows} cannot hold one request of samples={self.samples} texts for "
                 f"prompts={self.prompts}: raise rows, or lower one of the others"
             )
+
+
+FILE_BODY = 30_000_000
+"""Bytes of a request's body, if a run takes images, sounds or the like."""
 
 
 def check_address(host: str, key: str | None) -> None:
@@ -60,9 +81,9 @@ def check_address(host: str, key: str | None) -> None:
     (--api-key or REGARD_API_KEY), or keep to 127.0.0.1
     """
     if key is not None and len(key) < 8:
-        raise UserError(f"the API key has {len(key)} letters: give at least 8, such as a uuid")
+        raise UserError(f"the API key has {len(key)} characters: give at least 8, such as a uuid")
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
-        raise UserError("the API key must be of printable ASCII letters without blanks")
+        raise UserError("the API key must be of printable ASCII characters without whitespace")
     if key is None and not loopback(host):
         raise UserError(
             f"{host} can be reached from other machines: set an API key "

@@ -1,20 +1,20 @@
-"""Schema: what can be asked and what is answered, as JSON and as the OpenAPI file has it.
+"""Schema: requests and answers, as JSON and as the OpenAPI file has them.
 
-`/v1` is OpenAI's form. What it has and this server does not do is there too, with the one value
-that asks for nothing, so that a client's defaults pass and a wish is not silently ignored.
+`/v1` is OpenAI's form. Of fields that this server does not support, only the value that has no
+effect is allowed, so that a client's defaults pass and no other value is silently ignored.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from regard.serve.served_run import Change
 
 _MOST_INT = 2**63 - 1
 
 
-class Asked(BaseModel):
-    """A request: no key that is not known, no number in a text, no number that is none."""
+class RequestBody(BaseModel):
+    """A request: no unknown keys, no numbers as strings, no NaN."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -28,13 +28,13 @@ _Heads = Annotated[list[Annotated[int, Field(ge=0, le=4096)]], Field(max_length=
 _Site = Annotated[str, Field(max_length=200, description="A glob of names of attention sites.")]
 
 
-class StreamOptions(Asked):
+class StreamOptions(RequestBody):
     """What else a stream is to say."""
 
     include_usage: bool = False
 
 
-class Completion(Asked):
+class Completion(RequestBody):
     """POST /v1/completions."""
 
     model: _Model
@@ -62,23 +62,65 @@ class Completion(Asked):
     logit_bias: dict[str, float] | None = Field(None, max_length=0)
 
 
-class Translate(Asked):
+_Kind = Annotated[
+    str, Field(max_length=40, description="Of input: image, sound, ...; else what the run takes.")
+]
+
+
+class Part(RequestBody):
+    """One of several inputs that belong together."""
+
+    kind: _Kind
+    input: str
+
+
+class Translate(RequestBody):
     """POST /api/translate."""
 
     model: _Model
-    text: str | list[str] = Field(description="A line, or some; an empty line stays one.")
+    text: str | list[str] | None = Field(
+        None, description="A line, or several; the translation of an empty line is empty."
+    )
+    input: str | list[str] | list[list[Part]] | None = Field(
+        None, description="Instead of text: a file in base 64, or several; or parts, see predict."
+    )
+    kind: _Kind | None = None
     beam: int | None = Field(None, ge=1, le=16, description="Hypotheses; else the recipe's.")
     n: int = Field(1, ge=1, le=16, description="Translations of each line, at most the beam.")
 
+    @model_validator(mode="after")
+    def _one_input(self) -> "Translate":
+        return _require_one(self)
 
-class Text(Asked):
-    """A text for a run: POST /api/predict."""
+
+Given = TypeVar("Given", "Translate", "InputRequest")
+
+
+def _require_one(given: Given) -> Given:
+    """The request, if it has a text or an input, and not both."""
+    if (given.text is None) == (given.input is None):
+        raise ValueError("give either text or input")
+    if given.text is not None and given.kind is not None:
+        raise ValueError("kind is that of input; a text has none")
+    return given
+
+
+class InputRequest(RequestBody):
+    """An input for a run: POST /api/predict."""
 
     model: _Model
-    text: str
+    text: str | None = None
+    input: str | list[Part] | None = Field(
+        None, description="Instead of text: a file in base 64, or the parts of several inputs."
+    )
+    kind: _Kind | None = None
+
+    @model_validator(mode="after")
+    def _one_input(self) -> "InputRequest":
+        return _require_one(self)
 
 
-class Attention(Text):
+class Attention(InputRequest):
     """POST /api/attention."""
 
     sites: _Site | None = None
@@ -88,12 +130,12 @@ class Attention(Text):
     )
 
 
-class Edit(Asked):
-    """One change of where a model looks."""
+class AttentionEdit(RequestBody):
+    """One change of attention weights."""
 
     site: _Site
     how: Literal["off", "uniform", "permuted", "row"] = Field(
-        description="Look at nothing, at all alike, shuffled, or as `weights` say in row `query`."
+        description="All zero, all equal, shuffled, or `weights` in row `query`."
     )
     heads: _Heads | None = Field(None, description="By number; else all of them.")
     seed: _Seed = 0
@@ -112,10 +154,10 @@ class Edit(Asked):
         )
 
 
-class Intervene(Text):
+class Intervene(InputRequest):
     """POST /api/intervene."""
 
-    edits: list[Edit] = Field(max_length=64)
+    edits: list[AttentionEdit] = Field(max_length=64)
 
 
 class ErrorObject(BaseModel):
@@ -203,14 +245,14 @@ class Translations(BaseModel):
 
 
 class ChoiceObject(BaseModel):
-    """One thing a model might say."""
+    """One possible outcome and its probability."""
 
     text: str
     probability: float
 
 
-class SaidObject(BaseModel):
-    """What a model says of a text: some of these."""
+class PredictionObject(BaseModel):
+    """What a model predicts for an input; fields that a task does not use are empty."""
 
     tokens: list[str]
     text: str | None
@@ -219,20 +261,22 @@ class SaidObject(BaseModel):
 
 
 class Intervened(BaseModel):
-    """What a model says as it is, and when it is made to look elsewhere."""
+    """What a model predicts as it is, and with changed attention weights."""
 
-    before: SaidObject
-    after: SaidObject
+    before: PredictionObject
+    after: PredictionObject
 
 
 class RunObject(BaseModel):
-    """A run, and what can be asked of it."""
+    """A run, and what can be done with it."""
 
     name: str
     task: str
     model: str
     title: str
     trained: bool
+    takes: list[str]
+    """The kinds of input."""
     writes: bool
     translates: bool
     sites: list[str]

@@ -1,6 +1,6 @@
-"""Served: a run as the server knows it: what it can be asked, and nothing of how runs are kept.
+"""Served: a run as the server uses it.
 
-Whoever opens runs (the command line) makes these, so the server imports neither recipes nor models.
+The command line opens runs and makes these, so that the server imports neither recipes nor models.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,63 +12,39 @@ from typing import Literal
 from torch import nn
 
 from regard.core.errors import unknown
+from regard.core.inputs import Input, Written
 from regard.core.protocols import Selectable, Stepper
 from regard.data import Tokeniser
 from regard.look import Payload
 from regard.serve.errors import Refused
-from regard.tasks.language_model import LanguageModelling
+from regard.tasks.abilities import Generates, Prediction, Translates
 from regard.tasks.task import OpenTask
-from regard.tasks.translate import Translation
 
 _How = Literal["off", "uniform", "permuted", "row"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A change of where a model looks: at which sites, by which heads, and how."""
+    """A change of attention weights: at which sites, of which heads, and how."""
 
     site: str
     """A glob of names."""
     how: _How
-    """Nothing at all, all keys alike, its own weights shuffled, or one row as it is drawn."""
+    """All zero, all equal, shuffled, or one row as given."""
     heads: tuple[int, ...] | None = None
     """By number; None is all of them."""
     seed: int = 0
     """Of the shuffling."""
     query: int = 0
-    """The row that is drawn: a position of the text, or a step of the translation."""
+    """The row that is given: a position of the text, or a step of the translation."""
     weights: tuple[float, ...] = ()
-    """What each key weighs in it, up to a factor; keys that are not named weigh nothing."""
+    """The weights of its keys, up to a factor; further keys have zero."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """One thing a model might say, and how likely it holds it."""
-
-    text: str
-    probability: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Said:
-    """What a model says of a text, whatever its task: some of these."""
-
-    tokens: tuple[str, ...] = ()
-    """The text as the model reads it."""
-    text: str | None = None
-    """What it wrote: a translation, say."""
-    choices: tuple[Choice, ...] = ()
-    """The likeliest first: next tokens, classes."""
-    labels: tuple[str, ...] = ()
-    """One for each token, where the task is to tag them."""
-
-
-_Look = Callable[[str, str | None, Sequence[int] | None], tuple[Payload, ...]]
-"""From a text, a glob of sites and some heads to payloads."""
-_Length = Callable[[str], int]
-"""From a text to the number of tokens that the model reads."""
-_Say = Callable[[str, Sequence[Change]], Said]
-"""From a text, and changes of where the model looks, to what it says."""
+_Look = Callable[[Input, str | None, Sequence[int] | None], tuple[Payload, ...]]
+"""From an input, a glob of sites and some heads to payloads."""
+_Predict = Callable[[Input, Sequence[Change]], Prediction]
+"""From an input, and changes of attention weights, to a prediction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +60,16 @@ class Served:
     title: str
     opened: OpenTask = field(repr=False)
     model: nn.Module | None = field(repr=False)
-    """In eval mode; None for a run that is not trained yet, of which there are curves alone."""
+    """In eval mode; None for a run that is not trained yet, which has only curves."""
     look: _Look = field(repr=False)
-    say: _Say = field(repr=False)
-    length: _Length = field(repr=False)
+    predict: _Predict = field(repr=False)
     sites: tuple[str, ...] = ()
-    """Where it has attention, if it does."""
+    """The names of its attention sites."""
+
+    @property
+    def takes_files(self) -> bool:
+        """Does it take inputs that are no texts?"""
+        return any(not issubclass(kind, Written) for kind in self.opened.takes)
 
     @property
     def trained(self) -> nn.Module:
@@ -97,7 +77,7 @@ class Served:
         if self.model is None:
             raise Refused(
                 HTTPStatus.CONFLICT,
-                f"run {self.name!r} is not trained yet: so far it has curves alone; "
+                f"run {self.name!r} is not trained yet: so far it has only curves; "
                 "start the server again when it has a model",
                 code="not_trained",
                 param="model",
@@ -106,31 +86,31 @@ class Served:
 
     @property
     def writer(self) -> tuple[Stepper[Selectable], Tokeniser]:
-        """The model as one that goes on from a prompt, and its tokeniser."""
+        """The model as one that generates, and its tokeniser."""
         model = self.trained
-        if not isinstance(self.opened, LanguageModelling) or not isinstance(model, Stepper):
-            raise self.cannot("go on from a prompt")
+        if not isinstance(self.opened, Generates) or not isinstance(model, Stepper):
+            raise self.unsupported("generation")
         return model, self.opened.tokeniser
 
     @property
     def ends(self) -> frozenset[int]:
-        """The tokens after which its model writes nothing more."""
+        """The tokens after which its model generates nothing more."""
         opened = self.opened
-        return opened.ends if isinstance(opened, LanguageModelling) else frozenset()
+        return opened.ends if isinstance(opened, Generates) else frozenset()
 
     @property
-    def translator(self) -> tuple[nn.Module, Translation]:
-        """The model as a translator."""
+    def translator(self) -> tuple[nn.Module, Translates]:
+        """The model, and its task as one that translates."""
         model = self.trained
-        if not isinstance(self.opened, Translation):
-            raise self.cannot("translate")
+        if not isinstance(self.opened, Translates):
+            raise self.unsupported("translation")
         return model, self.opened
 
-    def cannot(self, what: str) -> Refused:
-        """The answer to who asks for what this run cannot do."""
+    def unsupported(self, ability: str) -> Refused:
+        """The answer to a request that this run's task does not support."""
         return Refused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"{self.name!r} is a run of {self.task}: it does not {what}",
+            f"{self.name}: task {self.task} does not support {ability}",
             code="wrong_task",
             param="model",
         )

@@ -17,7 +17,7 @@ from regard.core.errors import UserError
 from regard.serve.engine import Engine
 from regard.serve.guard import Doors, turning_away
 from regard.serve.http import application
-from regard.serve.limits import Limits, check_address
+from regard.serve.limits import FILE_BODY, Limits, check_address
 from regard.serve.metrics import Metrics
 from regard.serve.protocol import watched
 from regard.serve.served_run import Served
@@ -105,7 +105,10 @@ def server(
 ) -> Server:
     """A server that is ready to run."""
     check_address(host, key)
-    limits, metrics = limits or Limits(), Metrics()
+    if limits is None:
+        takes_files = any(run.takes_files for run in runs)
+        limits = Limits(body=FILE_BODY) if takes_files else Limits()
+    metrics = Metrics()
     engine = Engine(runs, limits, metrics)
     named = (*hosts, host) if key is not None else tuple(hosts)
     doors = Doors(key, tuple(each.lower() for each in named))

@@ -35,7 +35,7 @@ from regard.data import (
 from regard.data import load as load_tokeniser
 from regard.data.text.files import STDIN
 from regard.data.text.spool import spooled
-from regard.decode import TextPiece, GenerationRequest, stream_text
+from regard.decode import GenerationRequest, TextPiece, stream_text
 from regard.outputs.next_token import NextTokens
 from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
 from regard.tasks.sampling import every_batch, take_rows

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.core.axes import Tokens
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.core.inputs import LOCAL_LIMITS, Input, Pair, Text, check_kind, read_line
+from regard.core.inputs import Input, Pair, Text, check_kind
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, padded
@@ -247,11 +247,6 @@ class MaskedLM(Tokenised):
     def takes(self) -> tuple[type[Input], ...]:
         """A text with masked words, or a pair of texts."""
         return (Text, Pair)
-
-    def parse(self, line: str, where: str) -> Input:
-        """A text, or two separated by a tab."""
-        kind = Pair if "\t" in line else Text
-        return read_line(kind, line, where, LOCAL_LIMITS)
 
     def _parts(self, given: Input) -> tuple[str, ...]:
         """The text of an input, or the two of a pair."""

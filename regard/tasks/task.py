@@ -1,25 +1,44 @@
-"""What every task has, so that runs and verbs need to know none of them.
+"""What every task has in common; what only some can do is in abilities.py.
 
-A task stands between files and models: it opens the data of a recipe, deals them out in batches,
-turns a batch into a loss, and says in people's words how good a model is.
+A task stands between files and models: it opens the data of a recipe, puts them into batches, turns
+a batch into a loss, and computes metrics.
 """
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator
 from torch import nn
 
+from regard.core.atomic import replace_atomically
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
+from regard.core.inputs import (
+    LOCAL_LIMITS,
+    Input,
+    Pair,
+    Text,
+    Written,
+    check_kind,
+    read_file,
+    read_line,
+    written_kind,
+)
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data.batch import WholeBatches
+from regard.data.text.files import lines
 from regard.data.text.tokeniser import Tokeniser
 
 Split = Literal["train", "validation", "test"]
+
+TOKENISER = "tokenizer.json"
+"""The file of a run that holds its tokeniser."""
+
+LABELS = "labels.json"
+"""The file of a run that holds its classes or tags, in their order."""
 
 
 def _file_or_share(given: str | float) -> str | float:
@@ -30,16 +49,6 @@ def _file_or_share(given: str | float) -> str | float:
 
 FileOrShare = Annotated[str | float, AfterValidator(_file_or_share)]
 """Validation data: a file of their own, or the share of the training data to keep for them."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a model says of one input."""
-
-    text: str
-    """For people: a label, or a word and its tag a line."""
-    fields: Mapping[str, object]
-    """For programs: as JSON has it, with probabilities."""
 
 
 class OpenTask(ABC):
@@ -103,7 +112,53 @@ class OpenTask(ABC):
         """Are its texts read in lower case?"""
         return False
 
-    def begun_with(self, source: "OpenTask") -> "OpenTask":
+    @property
+    def takes(self) -> tuple[type[Input], ...]:
+        """The kinds of input its models take, besides batches of its own data."""
+        return ()
+
+    def parse(self, line: str, where: str) -> Input:
+        """The input in a line: a text itself, of other kinds the path of a file."""
+        if not self.takes:
+            raise UserError(f"{where}: this task takes no inputs")
+        kind = written_kind(self.takes, line) or self.takes[0]
+        return read_line(kind, line, where, LOCAL_LIMITS)
+
+    def inputs(self, path: str) -> Sequence[Input]:
+        """The inputs in a file: one a line if they are texts, else the file itself."""
+        if self.takes and not issubclass(self.takes[0], Written):
+            return [read_file(self.takes[0], path, LOCAL_LIMITS)]
+        return [self.parse(text, f"{path}:{number}") for number, (text,) in lines(path)]
+
+    def length(self, given: Input) -> int:
+        """How many positions a model reads of an input; a server limits them.
+
+        Tokens; without a tokeniser, characters.
+        """
+        return len(given.title) if self.reads is None else len(self.reads.encode(given.title))
+
+    @property
+    def tokenisers(self) -> tuple[Tokeniser, ...]:
+        """Those that a checkpoint of this task holds: of the source, and of the target if there
+        is one."""
+        return () if self.reads is None else (self.reads,)
+
+    @property
+    def adds_special_tokens(self) -> bool:
+        """Do its models have special tokens that the tokeniser lacks?"""
+        return False
+
+    @classmethod
+    def checkpoint_data(cls, context: int) -> dict[str, object]:
+        """The `[data]` table of a run that is made from a checkpoint; its model reads `context`
+        tokens. The files are those that further training would need."""
+        raise UserError(f"{cls.__name__}: no checkpoint can be imported for this task")
+
+    def checkpoint_problem(self) -> str | None:
+        """Why no checkpoint of another library can hold this run; None if one can."""
+        return None
+
+    def initialise_from(self, source: "OpenTask") -> "OpenTask":
         """The task for a model that begins with another run; its batches may hold more."""
         return self
 
@@ -132,3 +187,37 @@ def found(folder: Path, name: str, origin: str) -> Path:
         f"{full}: no such file{hint} The data folder is {folder} "
         f"(set it with --data or REGARD_DATA).{source}"
     )
+
+
+def text_of(given: Input, task: str) -> str:
+    """The text of an input, for a task that takes nothing else."""
+    check_kind(given, (Text,), task)
+    assert isinstance(given, Text)
+    return given.text
+
+
+def parts_of(given: Input) -> tuple[str, ...]:
+    """The text of an input, or the two texts of a pair.
+
+    >>> parts_of(Pair("a", "b"))
+    ('a', 'b')
+    """
+    if isinstance(given, Pair):
+        return given.first, given.second
+    assert isinstance(given, Text), f"{given.name} has no text"
+    return (given.text,)
+
+
+def write_labels(path: Path, labels: Sequence[str]) -> None:
+    """Write the classes of a run."""
+    with replace_atomically(path) as file:
+        file.write(json.dumps(list(labels), ensure_ascii=False, indent=1).encode())
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The classes of a run."""
+    try:
+        labels = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as problem:
+        raise UserError(f"{path}: the classes of this run cannot be read: {problem}") from None
+    return tuple(str(each) for each in labels)

@@ -93,7 +93,7 @@ class Labelling(Tokenised):
         """The vocabulary and the number of labels."""
         return {**super().sizes, "classes": len(self.labels)}
 
-    def begun_with(self, source: OpenTask) -> "Labelling":
+    def initialise_from(self, source: OpenTask) -> "Labelling":
         """Batches hold the words in the vocabulary of the source too, if it is another."""
         other = source.reads
         same = other is None or other.digest == self.tokeniser.digest

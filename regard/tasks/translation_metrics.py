@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from regard.core.errors import UserError, choose
+from regard.tasks.abilities import LengthBand
 
 
 @dataclass(frozen=True)
@@ -104,18 +105,6 @@ def signature(name: str, *, lowercase: bool = False) -> str:
     'nrefs:1|case:lc|eff:no|tok:none|smooth:none'
     """
     return score(name, ["a"], ["a"], lowercase=lowercase).signature
-
-
-@dataclass(frozen=True)
-class LengthBand:
-    """How good the translations of sources of like length are."""
-
-    first: int
-    """The shortest source, in words."""
-    last: int | None
-    """The longest one; None is without end."""
-    sentences: int
-    value: float
 
 
 BANDS = (10, 20, 30, 40, 50, 60)
