@@ -1,58 +1,55 @@
-"""Decode: texts from any model that writes one token at a time (a Stepper of core.protocols).
+"""Generation and beam search with any model that predicts token by token (core.protocols.Stepper).
 
-`generate` gives whole texts, `Stream` one token of every row at a time, `stream_text` text as it
-comes; `Continuous` is a batch that texts join and leave. How a token is chosen is a policy, Greedy
-or Sampling; RULES has what Sampling may be told.
-`search` looks for the best targets of a batch of sentences, as Beam says; `decode` does so for any
-number of them, `completed` as they are done and `in_chunks` as they come.
+`generate` returns complete texts, `Stream` one token per row at a time and `stream_text` text as it
+is generated; texts can join and leave a `ContinuousBatch` at any time. A policy chooses the tokens:
+Greedy or Sampling, whose settings are in RULES. `search` runs a beam search on one batch of
+sentences with the settings of a `Beam`; `decode` does so for any number of sentences,
+`decode_unordered` yields them as they finish, and `decode_in_chunks` reads from an iterator.
 """
 
-from regard.decode.beam import Beam
-from regard.decode.continuous import Continuous, Writer
-from regard.decode.generate import Written, collected, generate, streams
-from regard.decode.greedy import Greedy
-from regard.decode.greedy_search import Likeliest
-from regard.decode.hypothesis import Found, Hypothesis
-from regard.decode.penalty import LENGTH_PENALTIES
-from regard.decode.policy import Chooser, Policy, Row
-from regard.decode.rules import RULES, Rule
-from regard.decode.sample import Sampling
-from regard.decode.search import Search
-from regard.decode.sentences import completed, decode, in_chunks, search
-from regard.decode.stream import Alternatives, Reason, Request, Step, Stream
-from regard.decode.text_stream import Decoder, Piece, Pieces, stream_text
+from regard.decode.beam import LENGTH_PENALTIES, Beam
+from regard.decode.beam_search import BeamSearch
+from regard.decode.continuous import ContinuousBatch, Writer
+from regard.decode.generate import GeneratedText, collect_texts, generate, open_streams
+from regard.decode.greedy_search import GreedySearch
+from regard.decode.hypothesis import Hypothesis, SentenceHypotheses
+from regard.decode.policy import Greedy, Policy, SampleId, Sampling, TokenChooser
+from regard.decode.rules import RULES, SamplingRule
+from regard.decode.sentences import decode, decode_in_chunks, decode_unordered, search
+from regard.decode.stream import Alternatives, GenerationRequest, Reason, Stream, StreamStep
+from regard.decode.text_stream import IncrementalText, TextPiece, TokenDecoder, stream_text
 
 __all__ = [
     "LENGTH_PENALTIES",
     "RULES",
     "Alternatives",
     "Beam",
-    "Chooser",
-    "Continuous",
-    "Decoder",
-    "Found",
+    "BeamSearch",
+    "ContinuousBatch",
+    "GeneratedText",
+    "GenerationRequest",
     "Greedy",
+    "GreedySearch",
     "Hypothesis",
-    "Likeliest",
-    "Piece",
-    "Pieces",
+    "IncrementalText",
     "Policy",
     "Reason",
-    "Request",
-    "Row",
-    "Rule",
+    "SampleId",
     "Sampling",
-    "Search",
-    "Step",
+    "SamplingRule",
+    "SentenceHypotheses",
     "Stream",
+    "StreamStep",
+    "TextPiece",
+    "TokenChooser",
+    "TokenDecoder",
     "Writer",
-    "Written",
-    "collected",
-    "completed",
+    "collect_texts",
     "decode",
+    "decode_in_chunks",
+    "decode_unordered",
     "generate",
-    "in_chunks",
+    "open_streams",
     "search",
     "stream_text",
-    "streams",
 ]

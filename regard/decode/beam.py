@@ -1,4 +1,8 @@
-"""Beam: the settings of a beam search; those of the Transformer paper if nothing is said.
+"""The settings of a beam search, by default those of the Transformer paper, and its penalties.
+
+A hypothesis has the score log P(Y|X) / lp(Y) + cp(X;Y) (Wu et al. 2016, section 7). Without the
+length penalty lp, short hypotheses win, because every token lowers P; without the coverage penalty
+cp, those win that omit part of the source.
 
 >>> Beam(width=2, n_best=3)
 Traceback (most recent call last):
@@ -6,62 +10,112 @@ regard.core.errors.UserError: n_best=3 is more than width=2, the hypotheses that
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
 from regard.core.errors import UserError, choose, divides, positive
-from regard.decode.penalty import LENGTH_PENALTIES
 from regard.decode.rules import Number
+
+_Penalty = Callable[[int, Number], float]
+"""From a length, including the end token, and alpha to the divisor of log P.
+
+It must not decrease with the length: the stopping criterion of the search relies on that.
+"""
+
+
+def _no_penalty(length: int, alpha: Number) -> float:
+    """1: the score is log P."""
+    return 1.0
+
+
+def _gnmt(length: int, alpha: Number) -> float:
+    """((5 + |Y|) / (5 + 1))^α, equation 14.
+
+    >>> [round(_gnmt(length, 1.0), 3) for length in (1, 7, 13)]
+    [1.0, 2.0, 3.0]
+    """
+    return float(((5 + length) / 6) ** alpha)
+
+
+def _average_penalty(length: int, alpha: Number) -> float:
+    """|Y|^α: with α=1 the mean of the tokens' log-probabilities, as in fairseq."""
+    return float(length**alpha)
+
+
+LENGTH_PENALTIES: dict[str, _Penalty] = {
+    "none": _no_penalty,
+    "gnmt": _gnmt,
+    "average": _average_penalty,
+}
+"""The length penalties by name."""
+
+
+def coverage_penalty(
+    sums: Float[Tensor, "N S"], real: Bool[Tensor, "N S"], beta: Number
+) -> Float[Tensor, "N"]:
+    """cp = β Σᵢ log(min(Σⱼ pᵢⱼ, 1)), with the sums of attention weights over source positions.
+
+    A sum of 0, which sparse weights allow, is replaced by the smallest float: with -inf, such
+    hypotheses could not be compared.
+
+    >>> sums = torch.tensor([[1.5, 0.5, 0.0]])
+    >>> coverage_penalty(sums, torch.tensor([[True, True, False]]), 1.0).exp().tolist()
+    [0.5]
+    """
+    covered = sums.clamp(torch.finfo(sums.dtype).tiny, 1.0).log()  # [N,S]
+    return beta * torch.where(real, covered, 0.0).sum(-1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beam:
-    """How to search for the best target of a sentence.
-
-    A width of one is greedy: the likeliest token each time, up to the first end.
-    """
+    """The settings of a beam search. A width of one is greedy search."""
 
     width: int = 4
-    """Hypotheses that are kept at every step."""
+    """The number of hypotheses that are kept at every step."""
     n_best: int = 1
-    """The most hypotheses to give for each sentence."""
+    """The maximum number of hypotheses to return for each sentence."""
     length_penalty: str = "gnmt"
-    """A row of LENGTH_PENALTIES: `none`, `gnmt` or `average`."""
+    """A name in LENGTH_PENALTIES: `none`, `gnmt` or `average`."""
     alpha: Number = 0.6
-    """The exponent of the length penalty; 0 is none."""
+    """The exponent of the length penalty; 0 is no penalty."""
     coverage: Number = 0.0
     """β of the coverage penalty, which needs the attention weights; 0 is off."""
     min_length: int = 0
-    """The fewest tokens, without the one that ends them."""
+    """The minimum length, without the end token."""
     min_per_source: Number = 0.0
-    """For every token of the source so many more."""
+    """Added to the minimum length for every token of the source."""
     max_length: int = 50
-    """The most tokens, without the one that ends them; a hypothesis of so many must end. It is
-    never more than the model's context holds.
+    """The maximum length, without the end token; longer hypotheses must end. The model's context
+    limits it too.
     """
     max_per_source: Number = 1.0
-    """For every token of the source so many more."""
+    """Added to the maximum length for every token of the source."""
     no_repeat: int = 0
-    """No sequence of so many tokens is written twice; 0 is off."""
+    """The size of n-grams that may not occur twice; 0 is off."""
     groups: int = 1
-    """Diverse beam search (Vijayakumar et al. 2016): the beams in groups that search one after the
-    other, each for something else than those before it.
+    """Diverse beam search (Vijayakumar et al. 2016): the number of groups of beams, searched one
+    after the other; each avoids the tokens of earlier groups.
     """
     diversity: Number = 0.0
-    """λ: what a token loses in rank, at the step, for each beam of earlier groups that took it.
-    Scores are not changed by it.
+    """λ: subtracted from the rank of a token for each beam of earlier groups that chose it at the
+    same step. Scores do not change.
     """
     early: bool = False
-    """End a sentence when as many hypotheses as there are beams have ended, as fairseq does; else
-    when no hypothesis that goes on can still get among the best.
+    """Finish a sentence when as many hypotheses as beams have ended, as in fairseq; otherwise when
+    no unfinished hypothesis can still become one of the best.
     """
     bos: int = 2
     """The token that begins every target."""
     eos: int = 3
     """The token that ends it."""
-    never: tuple[int, ...] = ()
-    """Tokens that are not written, whatever the model says."""
+    banned: tuple[int, ...] = ()
+    """Tokens that are never chosen."""
     scores: bool = True
-    """False saves greedy a pass over the logits; its scores are then nan."""
+    """False saves greedy search a pass over the logits; its scores are then nan."""
 
     def __post_init__(self) -> None:
         positive("width", self.width)
@@ -70,14 +124,14 @@ class Beam:
         choose("length penalty", self.length_penalty, LENGTH_PENALTIES)
         for name in ("min_length", "max_length", "no_repeat", "bos", "eos"):
             _count(name, getattr(self, name))
-        for token in self.never:
-            _count("never", token)
+        for token in self.banned:
+            _count("banned", token)
         for name in ("alpha", "coverage", "min_per_source", "max_per_source", "diversity"):
             _amount(name, getattr(self, name))
         self._check_together()
 
     def _check_together(self) -> None:
-        """Settings that are sound each for itself, but not beside the others."""
+        """Raise a UserError for settings that contradict each other."""
         if self.n_best > self.width:
             raise UserError(
                 f"n_best={self.n_best} is more than width={self.width}, "
@@ -89,8 +143,8 @@ class Beam:
             )
         if (self.groups > 1) != (self.diversity > 0):
             raise UserError(
-                f"groups={self.groups} with diversity={self.diversity}: "
-                "groups without it would all write the same, and it does nothing for one group"
+                f"groups={self.groups} with diversity={self.diversity}: several groups need a "
+                "diversity above 0, and one group has no use for it"
             )
         if self.width == 1 and self.coverage:
             raise UserError(f"coverage={self.coverage} ranks hypotheses, but width=1 has only one")
@@ -99,15 +153,15 @@ class Beam:
 
     @property
     def group(self) -> int:
-        """How many beams a group has."""
+        """The number of beams in a group."""
         return self.width // self.groups
 
     def longest(self, source: int) -> int:
-        """The most tokens for a source of so many."""
+        """The maximum length for a source of this length."""
         return self.max_length + math.floor(self.max_per_source * source)
 
     def penalty(self, length: int) -> float:
-        """What the log-probability of a hypothesis is divided by.
+        """The divisor of the log-probability of a hypothesis.
 
         >>> Beam(length_penalty="average", alpha=1).penalty(7)
         7.0

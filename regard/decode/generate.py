@@ -1,13 +1,13 @@
-"""Generate: whole texts for prompts of any lengths, from any model that is a Stepper.
+"""Generation of complete texts for prompts of any lengths, with any Stepper.
 
-Prompts of equal length are written together. The answer has the order of the prompts.
+Prompts of equal length are batched together. The result has the order of the prompts.
 
 >>> import torch
 >>> class Next:                                    # a model: after each number comes the next one
 ...     def select(self, rows): return self
 ...     def start(self, source): return self
 ...     def step(self, tokens, state): return torch.eye(9)[tokens + 1], self
->>> texts = generate(Next(), [[1, 2, 3], [7], [5]], Request(max_tokens=3, stop={8}))
+>>> texts = generate(Next(), [[1, 2, 3], [7], [5]], GenerationRequest(max_tokens=3, stop={8}))
 >>> [(text.tokens, text.reason) for (text,) in texts]
 [([4, 5, 6], 'length'), ([8], 'stop'), ([6, 7, 8], 'stop')]
 """
@@ -19,39 +19,39 @@ import torch
 
 from regard.core.errors import UserError
 from regard.core.protocols import State, Stepper
-from regard.decode.policy import Row
-from regard.decode.stream import Alternatives, Reason, Request, Stream, fitting
+from regard.decode.policy import SampleId
+from regard.decode.stream import Alternatives, GenerationRequest, Reason, Stream, check_max_tokens
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a row wrote."""
+class GeneratedText:
+    """The text of one prompt and sample."""
 
     tokens: list[int]
-    """Without the prompt; if a stop token ended it, that is the last."""
+    """Without the prompt, but with the stop token if there is one."""
     reason: Reason
     log_probabilities: list[float] | None = None
-    """Of each token, by the model alone, if they were asked for."""
+    """Of each token, by the model before any rule; None unless requested."""
     alternatives: list[Alternatives] | None = None
 
 
 def generate(
-    stepper: Stepper[State], prompts: Sequence[Sequence[int]], request: Request
-) -> list[list[Written]]:
-    """For each prompt its texts, as many as `samples` says."""
-    found: dict[Row, Written] = {}
-    for stream in streams(stepper, prompts, request):
-        found.update(collected(stream))
+    stepper: Stepper[State], prompts: Sequence[Sequence[int]], request: GenerationRequest
+) -> list[list[GeneratedText]]:
+    """The texts of each prompt, `request.samples` of them."""
+    texts: dict[SampleId, GeneratedText] = {}
+    for stream in open_streams(stepper, prompts, request):
+        texts.update(collect_texts(stream))
     numbers = range(request.first, request.first + len(prompts))
-    return [[found[Row(n, sample)] for sample in range(request.samples)] for n in numbers]
+    return [[texts[SampleId(n, sample)] for sample in range(request.samples)] for n in numbers]
 
 
-def collected(stream: Stream[State]) -> dict[Row, Written]:
-    """All that the rows of a stream write from here on."""
-    texts: dict[Row, Written] = {}
-    tokens: dict[Row, list[int]] = {row: [] for row in stream.rows}
-    logs: dict[Row, list[float]] = {row: [] for row in stream.rows}
-    others: dict[Row, list[Alternatives]] = {row: [] for row in stream.rows}
+def collect_texts(stream: Stream[State]) -> dict[SampleId, GeneratedText]:
+    """Run a stream to its end; return the texts of its rows."""
+    texts: dict[SampleId, GeneratedText] = {}
+    tokens: dict[SampleId, list[int]] = {row: [] for row in stream.rows}
+    logs: dict[SampleId, list[float]] = {row: [] for row in stream.rows}
+    others: dict[SampleId, list[Alternatives]] = {row: [] for row in stream.rows}
     for step in stream:
         for place, row in enumerate(step.rows):
             tokens[row].append(step.tokens[place])
@@ -61,28 +61,30 @@ def collected(stream: Stream[State]) -> dict[Row, Written]:
                 others[row].append(step.alternatives[place])
             reason = step.reasons[place]
             if reason is not None:
-                texts[row] = Written(tokens[row], reason, logs[row] or None, others[row] or None)
+                texts[row] = GeneratedText(
+                    tokens[row], reason, logs[row] or None, others[row] or None
+                )
     return texts
 
 
-def streams(
-    stepper: Stepper[State], prompts: Sequence[Sequence[int]], request: Request
+def open_streams(
+    stepper: Stepper[State], prompts: Sequence[Sequence[int]], request: GenerationRequest
 ) -> Iterator[Stream[State]]:
-    """One stream after the other for prompts that continue a text, each for one length.
+    """Streams for all prompts, one for each length of prompt and `max_rows` rows.
 
-    All prompts are checked before the first is read.
+    All prompts are checked before the first stream starts.
     """
     lengths: dict[int, list[int]] = {}
     for number, prompt in enumerate(prompts):
         if not len(prompt):
             raise UserError(
                 f"prompt {number + request.first} is empty: it needs at least one token, "
-                "such as the one that begins every text"
+                "such as the token that begins every text"
             )
         lengths.setdefault(len(prompt), []).append(number)
     for length in lengths:
-        fitting(stepper, length, request.max_tokens)
-    together = max(1, request.at_once // request.samples)
+        check_max_tokens(stepper, length, request.max_tokens)
+    together = max(1, request.max_rows // request.samples)
     for numbers in lengths.values():
         for begin in range(0, len(numbers), together):
             part = numbers[begin : begin + together]

@@ -1,6 +1,8 @@
-"""Hypothesis: what a search found, and the trail that leads back to where it came from."""
+"""Hypotheses of a search, the backpointers to reconstruct them, and the finished beams."""
 
+from bisect import insort
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,33 +10,33 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One way to write the target of a sentence."""
+    """A possible target of a sentence."""
 
     tokens: list[int]
-    """Without the token that begins and the one that ends it."""
+    """Without the begin and end tokens."""
     score: float
-    """What it was ranked by: its log-probability after the penalties."""
+    """Its log-probability after the penalties."""
     log_probability: float
-    """By the model alone, with the token that ends it; nan if it was not asked for."""
+    """Of the tokens and the end token, by the model; nan if it was not computed."""
     rows: list[int]
-    """For every step the row of that step's batch in which it was written: `rows[t]` said token t,
-    and the last row, which is one more than there are tokens, said the end.
+    """The row of the batch at every step: token t was chosen in row `rows[t]`, and the end token in
+    the last row.
     """
 
 
-Found = tuple[int, list[Hypothesis]]
-"""The number of a sentence and its hypotheses, the best first."""
+SentenceHypotheses = tuple[int, list[Hypothesis]]
+"""The number of a sentence, and its hypotheses with the best first."""
 
 
-class Trail:
-    """For every step, which row of the step before each row came from, and what it was told.
+class Backpointers:
+    """For every row of every step, its row in the previous step and its token.
 
-    Nothing is copied as beams are reordered; a hypothesis is read backwards when it is wanted.
+    Nothing is copied when beams are reordered; a hypothesis is reconstructed at the end.
 
-    >>> trail = Trail()
-    >>> trail.add(np.array([0, 0]), np.array([7, 8]))
-    >>> trail.add(np.array([1, 0]), np.array([5, 6]))
-    >>> trail.back(0)
+    >>> backpointers = Backpointers()
+    >>> backpointers.add(np.array([0, 0]), np.array([7, 8]))
+    >>> backpointers.add(np.array([1, 0]), np.array([5, 6]))
+    >>> backpointers.trace(0)
     ([8, 5], [0, 1, 0])
     """
 
@@ -43,12 +45,12 @@ class Trail:
         self._tokens: list[NDArray[np.int64]] = []
 
     def add(self, rows: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-        """The rows of the next step: where each was before, and the token it reads."""
+        """Add a step: the previous row and the input token of each row."""
         self._origins.append(rows)
         self._tokens.append(tokens)
 
-    def back(self, row: int, step: int | None = None) -> tuple[list[int], list[int]]:
-        """The tokens before a row of a step, the newest if none is given, and all its rows."""
+    def trace(self, row: int, step: int | None = None) -> tuple[list[int], list[int]]:
+        """The tokens before a row of a step (by default the newest), and its row in each step."""
         step = len(self._origins) if step is None else step
         tokens, rows = [], [row]
         for each in range(step - 1, -1, -1):
@@ -56,3 +58,59 @@ class Trail:
             row = int(self._origins[each][row])
             rows.append(row)
         return tokens[::-1], rows[::-1]
+
+
+class FinishedBeam(NamedTuple):
+    """A hypothesis with an end token; `row` and `step` are where its backpointers start."""
+
+    score: float
+    log_probability: float
+    row: int
+    step: int
+
+
+class FinishedBeams:
+    """The best finished hypotheses of each sentence; all arrays are `[sentences, groups]`.
+
+    Each group of beams has its own list, or the first groups would fill all lists.
+
+    >>> finished = FinishedBeams(sentences=1, groups=1, size=2)
+    >>> for score in (-3.0, -1.0, -2.0):
+    ...     finished.add(0, 0, FinishedBeam(score, score, row=0, step=4))
+    >>> [each.score for each in finished.best(0)]
+    [-1.0, -2.0]
+    >>> finished.worst, finished.counts
+    (array([[-2.]]), array([[3]]))
+    """
+
+    def __init__(self, sentences: int, groups: int, size: int) -> None:
+        self._lists: list[list[list[FinishedBeam]]] = [
+            [[] for _ in range(groups)] for _ in range(sentences)
+        ]
+        self._size = size
+        self.any = False
+        """Has any hypothesis finished?"""
+        self.worst: NDArray[np.float64] = np.full((sentences, groups), -np.inf)
+        """The score that a further hypothesis must exceed; -inf until a list is full."""
+        self.counts: NDArray[np.int64] = np.zeros((sentences, groups), dtype=np.int64)
+        """The number of finished hypotheses, including those that are not in a list."""
+
+    def add(self, sentence: int, group: int, end: FinishedBeam) -> None:
+        """Add a finished hypothesis; of equal scores the first ranks higher."""
+        ends = self._lists[sentence][group]
+        insort(ends, end, key=lambda each: -each.score)
+        del ends[self._size :]
+        if len(ends) == self._size:
+            self.worst[sentence, group] = ends[-1].score
+        self.counts[sentence, group] += 1
+        self.any = True
+
+    def best(self, sentence: int) -> list[FinishedBeam]:
+        """The hypotheses of all groups, the best first."""
+        ends = [end for group in self._lists[sentence] for end in group]
+        return sorted(ends, key=lambda each: -each.score)
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Keep only these sentences."""
+        self._lists = [self._lists[place] for place in kept.nonzero()[0]]
+        self.worst, self.counts = self.worst[kept], self.counts[kept]

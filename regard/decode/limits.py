@@ -1,10 +1,10 @@
-"""Limits: what sentences may write whatever the model says: how long, how begun, what not again.
+"""Constraints of a search: minimum and maximum lengths, prefixes, banned and repeated tokens.
 
 >>> from regard.decode.beam import Beam
->>> limits = Limits(Beam(max_length=2), range(2), np.array([3, 1]), [[7], []], room=4)
+>>> limits = DecodingLimits(Beam(max_length=2), range(2), np.array([3, 1]), [[7], []], room=4)
 >>> limits.most.tolist()
 [4, 3]
->>> limits.forced(0)
+>>> limits.forced_tokens(0)
 (array([0]), array([7]))
 """
 
@@ -24,10 +24,10 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _NOWHERE = 2**62
-"""A length that no text has."""
+"""Larger than any length: no limit."""
 
 
-class Limits:
+class DecodingLimits:
     """The limits of the sentences in a batch, in its order."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Limits:
         longest = np.array([beam.longest(length) for length in lengths.tolist()], dtype=np.int64)
         fewest = np.ceil(beam.min_per_source * lengths).astype(np.int64) + beam.min_length
         self.most: Ints = np.minimum(longest, room)
-        """The most tokens of each sentence `[N]`."""
+        """The maximum number of tokens of each sentence `[N]`."""
         self._fewest: Ints = np.minimum(fewest, self.most)
         self._beam, self._numbers = beam, numbers
         self._prefixes = [[] for _ in numbers] if prefixes is None else [list(p) for p in prefixes]
@@ -50,38 +50,40 @@ class Limits:
         self._bounds()
 
     def _bounds(self) -> None:
-        """Steps before or after which no sentence has to be asked."""
+        """Update the steps between which a limit can apply to any sentence."""
         self._last_short = int(self._fewest.max(initial=0))
         self._first_full = int(self.most.min(initial=_NOWHERE))
         self._last_forced = int(self._forced.max(initial=0))
 
     def keep(self, kept: Bools) -> None:
-        """Go on with these sentences alone."""
+        """Keep only these sentences."""
         self.most, self._fewest = self.most[kept], self._fewest[kept]
         if self._last_forced:
             self._prefixes = [self._prefixes[place] for place in kept.nonzero()[0]]
             self._forced = self._forced[kept]
         self._bounds()
 
-    def full(self, count: int) -> Ints | None:
-        """The places of sentences that must end after so many tokens; None if there are none."""
+    def must_end(self, count: int) -> Ints | None:
+        """The indices of sentences that must end after `count` tokens, or None."""
         return None if count < self._first_full else (self.most <= count).nonzero()[0]
 
-    def forced(self, count: int) -> tuple[Ints, Ints] | None:
-        """The places of sentences whose next token is given, and those tokens."""
+    def forced_tokens(self, count: int) -> tuple[Ints, Ints] | None:
+        """The indices of sentences whose next token is in their prefix, and these tokens."""
         if count >= self._last_forced:
             return None
         places = (self._forced > count).nonzero()[0]
         return places, np.array([self._prefixes[each][count] for each in places], dtype=np.int64)
 
-    def bans(self, count: int, written: Ints | None, width: int) -> tuple[Ints, Ints] | None:
-        """Rows and tokens that may not be written in them; `width` rows belong to a sentence.
+    def banned_tokens(
+        self, count: int, written: Ints | None, width: int
+    ) -> tuple[Ints, Ints] | None:
+        """Rows and the tokens that are banned in them; a sentence has `width` rows.
 
-        No sentence may end too soon, and none whose next token is not given may repeat itself or
-        write what is never written.
+        The end token is banned before the minimum length. Beyond the prefix, the tokens of
+        `beam.banned` and those that would repeat an n-gram are banned too.
         """
         found: list[tuple[Ints, Ints]] = []
-        for token in self._beam.never:
+        for token in self._beam.banned:
             rows = np.arange(width * len(self.most))
             if count < self._last_forced:
                 rows = rows[np.repeat(self._forced <= count, width)]
@@ -98,9 +100,9 @@ class Limits:
         return np.concatenate([r for r, _ in found]), np.concatenate([t for _, t in found])
 
     def check_vocabulary(self, size: int) -> None:
-        """Refuse tokens that there are not; the size shows in the first logits."""
+        """Raise a UserError for tokens outside the vocabulary, whose size the logits show."""
         named = [("bos", self._beam.bos), ("eos", self._beam.eos)]
-        named += [("never", token) for token in self._beam.never]
+        named += [("banned", token) for token in self._beam.banned]
         for number, prefix in zip(self._numbers, self._prefixes, strict=True):
             named += [(f"the prefix of sentence {number}:", token) for token in prefix]
         for what, token in named:
@@ -118,60 +120,60 @@ class Limits:
             if len(prefix) > most:
                 raise UserError(
                     f"the prefix of sentence {number} has {len(prefix)} tokens, "
-                    f"but only {most} may be written: raise max_length"
+                    f"but only {most} are allowed: raise max_length"
                 )
             if self._beam.eos in prefix:
                 raise UserError(
-                    f"the prefix of sentence {number} has token {self._beam.eos} in it, "
+                    f"the prefix of sentence {number} contains token {self._beam.eos}, "
                     "which ends a sentence"
                 )
 
 
-def forbid(logs: Float[Tensor, "B V"], banned: tuple[Ints, Ints]) -> None:
-    """Make these tokens of these rows impossible, in place."""
+def ban_tokens(logs: Float[Tensor, "B V"], banned: tuple[Ints, Ints]) -> None:
+    """Set these tokens of these rows to -inf, in place."""
     rows, tokens = (from_numpy(each).to(logs.device) for each in banned)
     logs[rows, tokens] = -torch.inf
 
 
 def source_lengths(source: Batch, beam: Beam) -> Ints:
-    """How long the sources are; zeros if nobody needs to know."""
+    """The lengths of the sources; zeros if the batch has none and no setting needs them."""
     if "source_lengths" in source:
         return source["source_lengths"].cpu().numpy().astype(np.int64)
     if beam.max_per_source or beam.min_per_source or beam.coverage:
         raise UserError(
             f"max_per_source={beam.max_per_source}, min_per_source={beam.min_per_source} and "
             f"coverage={beam.coverage} need source_lengths in the batch, which has "
-            f"{', '.join(source)}; set them to 0 or give the lengths"
+            f"{', '.join(source)}; set them to 0 or add the lengths"
         )
     return np.zeros(len(next(iter(source.values()))), dtype=np.int64)
 
 
-def room(stepper: object) -> int:
-    """How many tokens can be written after the one that begins.
+def max_target_tokens(stepper: object) -> int:
+    """The number of tokens that fit into the model's context after the first one.
 
-    >>> room(object()) > 10**9
+    >>> max_target_tokens(object()) > 10**9
     True
     """
     return stepper.context_limit - 1 if isinstance(stepper, Bounded) else _NOWHERE
 
 
-def stranded(what: str, count: int) -> UserError:
-    """The error for a sentence that has no way on and none to end."""
+def no_token_error(what: str, count: int) -> UserError:
+    """The error for a sentence that can neither continue nor end."""
     return UserError(
-        f"{what}: nothing that may be written after {count} tokens has a chance; "
+        f"{what}: every token that is allowed after {count} tokens has probability 0; "
         "allow repeats, a shorter text or another prefix"
     )
 
 
 def _repeats(written: Ints, size: int) -> tuple[Ints, Ints]:
-    """Rows, and the tokens that would end in them a sequence of that size for the second time.
+    """Rows and the tokens that would complete an n-gram of that size for the second time.
 
     >>> _repeats(np.array([[1, 2, 3, 1, 2], [4, 4, 4, 5, 6]]), 3)
     (array([0]), array([3]))
     """
-    begun = max(0, written.shape[1] - size + 1)  # sequences of that size so far
-    same = np.ones((len(written), begun), dtype=np.bool_)  # [B,T]
-    for offset in range(size - 1 if begun else 0):
-        same &= written[:, offset : offset + begun] == written[:, begun + offset, None]
+    count = max(0, written.shape[1] - size + 1)  # n-grams so far
+    same = np.ones((len(written), count), dtype=np.bool_)  # [B,T]
+    for offset in range(size - 1 if count else 0):
+        same &= written[:, offset : offset + count] == written[:, count + offset, None]
     rows, places = same.nonzero()
     return rows, written[rows, places + size - 1]

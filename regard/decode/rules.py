@@ -1,9 +1,8 @@
-"""Rules: what the logits of the next token go through before one is chosen.
+"""Rules that change the logits before sampling: temperature, top-k, top-p and others.
 
-A rule takes logits `[B,V]`, its value and the tokens so far `[B,T]`, and gives logits in which a
-token of -inf can no longer be chosen. RULES has them in the order in which they are applied, which
-is that of Hugging Face's transformers, so a setting means the same in both. None of them ever
-forbids the likeliest token.
+A rule takes logits `[B,V]`, its value and the tokens so far `[B,T]`, and returns logits; -inf
+excludes a token. RULES has them in the order of application, which is that of Hugging Face's
+transformers, so that a setting means the same in both. No rule excludes the most likely token.
 
 >>> import torch
 >>> logits, past = torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([[2]])
@@ -24,41 +23,41 @@ from torch import Tensor
 from regard.core.errors import UserError, above_zero
 
 Number = int | float
-"""A setting; JSON and people write 1 for 1.0."""
+"""The value of a setting; 1 is accepted for 1.0."""
 
 _CANDIDATES = (64, 1024)
-"""How many tokens top-p looks at before it sorts all, which can cost more than the model does."""
+"""The numbers of tokens that top-p sorts first; sorting all can cost more than the model."""
 
 
 def repetition_penalty(
     logits: Float[Tensor, "B V"], penalty: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
-    """Tokens that were there before, the prompt's too, are less likely (Keskar et al. 2019, 4.1).
+    """Makes earlier tokens, including the prompt's, less likely (Keskar et al. 2019, 4.1).
 
-    Their logits are divided by the penalty, or multiplied with it where they are negative, which
-    the paper does not say but which alone makes them less likely.
+    Their logits are divided by the penalty, or multiplied by it if negative. The paper does not
+    mention the second case, but a division would make those tokens more likely.
     """
-    found = logits.gather(1, past)  # [B,T]
-    return logits.scatter(1, past, torch.where(found < 0, found * penalty, found / penalty))
+    earlier = logits.gather(1, past)  # [B,T]
+    return logits.scatter(1, past, torch.where(earlier < 0, earlier * penalty, earlier / penalty))
 
 
 def _temperature(
     logits: Float[Tensor, "B V"], degree: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
-    """e / τ: below one, likely tokens become more likely; above one, less.
+    """e / τ: below 1, likely tokens become more likely; above 1, less.
 
-    The largest logit is taken off first, which changes no probability, so that a temperature near
-    zero leaves the best token instead of infinities.
+    The largest logit is subtracted first, which changes no probability, so that a temperature near
+    zero results in the best token instead of infinities.
     """
-    known = torch.finfo(logits.dtype)  # a number beyond these would be taken for 0 or infinity
-    degree = min(max(degree, known.tiny), known.max)
+    limits = torch.finfo(logits.dtype)  # values beyond these would be rounded to 0 or infinity
+    degree = min(max(degree, limits.tiny), limits.max)
     return (logits - logits.amax(-1, keepdim=True)) / degree
 
 
 def top_k(
     logits: Float[Tensor, "B V"], count: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
-    """The k likeliest tokens, and those that tie with the last of them (Fan et al. 2018)."""
+    """Keeps the k most likely tokens, and ties with the last of them (Fan et al. 2018)."""
     best = logits.topk(min(int(count), logits.shape[1])).values  # [B,C]
     return _cut(logits, best[:, -1:])
 
@@ -66,10 +65,10 @@ def top_k(
 def _top_p(
     logits: Float[Tensor, "B V"], share: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
-    """The fewest likeliest tokens that have this share of all chances (Holtzman et al. 2020).
+    """Keeps the smallest set of tokens with this total probability (Holtzman et al. 2020).
 
-    A token stays if those above it have less than the share. Ties with the last one stay too;
-    transformers keeps some of them, as the sort has it.
+    A token stays if the more likely ones have a lower total. Ties with the last one stay too;
+    transformers keeps some of them, depending on its sort.
     """
     chances, vocabulary = logits.softmax(-1), logits.shape[1]
     for size in (*_CANDIDATES, vocabulary):
@@ -85,12 +84,12 @@ def _top_p(
 def min_p(
     logits: Float[Tensor, "B V"], share: Number, past: Int[Tensor, "B T"]
 ) -> Float[Tensor, "B V"]:
-    """Tokens that have at least this share of the likeliest one's chance (Nguyen et al. 2024)."""
+    """Keeps tokens with at least this fraction of the largest probability (Nguyen et al. 2024)."""
     return _cut(logits, logits.amax(-1, keepdim=True) + math.log(share))
 
 
 def _cut(logits: Tensor, floor: Tensor) -> Tensor:
-    """The logits that are not below the floor of their row; a `where` beats a masked fill here."""
+    """-inf for logits below the floor of their row; `where` is faster than a masked fill here."""
     return torch.where(logits < floor, -math.inf, logits)
 
 
@@ -98,7 +97,7 @@ def _warm(name: str, value: Number) -> None:
     if not 0.0 < value < math.inf:
         raise UserError(
             f"{name}={value} must be a finite number above zero; "
-            "to always take the likeliest token, choose greedily"
+            "to always take the most likely token, use greedy decoding"
         )
 
 
@@ -118,34 +117,34 @@ def _part(name: str, value: Number) -> None:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One row of RULES."""
+class SamplingRule:
+    """An entry of RULES."""
 
     apply: Callable[[Tensor, Number, Tensor], Tensor]
-    """Logits, value and the tokens so far to logits."""
+    """A function from logits, value and the tokens so far to logits."""
     off: Number
-    """The value that changes nothing; then the rule is not applied at all."""
+    """The value with which the rule is not applied."""
     check: Callable[[str, Number], object]
-    """Raises a UserError for a value that makes no sense."""
+    """Raises a UserError for an invalid value."""
 
 
-RULES: dict[str, Rule] = {
-    "repetition_penalty": Rule(repetition_penalty, 1.0, above_zero),
-    "temperature": Rule(_temperature, 1.0, _warm),
-    "top_k": Rule(top_k, 0, _count),
-    "top_p": Rule(_top_p, 1.0, _share),
-    "min_p": Rule(min_p, 0.0, _part),
+RULES: dict[str, SamplingRule] = {
+    "repetition_penalty": SamplingRule(repetition_penalty, 1.0, above_zero),
+    "temperature": SamplingRule(_temperature, 1.0, _warm),
+    "top_k": SamplingRule(top_k, 0, _count),
+    "top_p": SamplingRule(_top_p, 1.0, _share),
+    "min_p": SamplingRule(min_p, 0.0, _part),
 }
-"""Every rule by its name, in the order in which they are applied."""
+"""The rules by name, in the order of application."""
 
-Bound = Callable[[Tensor, Tensor], Tensor]
+BoundRule = Callable[[Tensor, Tensor], Tensor]
 """A rule with its value: logits `[B,V]` and the tokens so far `[B,T]` to logits."""
 
 
-def check(values: Mapping[str, Number]) -> None:
-    """Refuse values that make no sense.
+def check_rules(values: Mapping[str, Number]) -> None:
+    """Raise a UserError for invalid values.
 
-    >>> check({"top_p": 1.5})
+    >>> check_rules({"top_p": 1.5})
     Traceback (most recent call last):
     regard.core.errors.UserError: top_p=1.5 must be above 0 and at most 1, which is all tokens
     """
@@ -153,15 +152,15 @@ def check(values: Mapping[str, Number]) -> None:
         RULES[name].check(name, value)
 
 
-def bound(values: Mapping[str, Number]) -> tuple[Bound, ...]:
-    """The rules that these values turn on, in the order of the table.
+def active_rules(values: Mapping[str, Number]) -> tuple[BoundRule, ...]:
+    """The rules that these values turn on, in the order of RULES.
 
-    >>> len(bound({"top_p": 0.9, "temperature": 0.7, "min_p": 0.0}))
+    >>> len(active_rules({"top_p": 0.9, "temperature": 0.7, "min_p": 0.0}))
     2
     """
     given = [(rule, values[name]) for name, rule in RULES.items() if name in values]
     return tuple(_bind(rule, value) for rule, value in given if value != rule.off)
 
 
-def _bind(rule: Rule, value: Number) -> Bound:
+def _bind(rule: SamplingRule, value: Number) -> BoundRule:
     return lambda logits, past: rule.apply(logits, value, past)

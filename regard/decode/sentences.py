@@ -1,4 +1,4 @@
-"""Sentences: targets for any number of sources, a batch of like lengths at a time.
+"""Beam search for any number of sentences, in batches of similar length.
 
 >>> import torch
 >>> class Count:                              # a model: writes 5 as often as its source is long
@@ -9,7 +9,7 @@
 ...         return torch.eye(6)[torch.where(state.left > 0, 5, 3)] * 9, Count(state.left - 1)
 >>> lengths = [3, 1, 2]
 >>> def read(numbers): return {"source_lengths": torch.tensor([lengths[n] for n in numbers])}
->>> [best.tokens for best, in decode(Count(), read, lengths, Beam(width=2), at_once=4)]
+>>> [best.tokens for best, in decode(Count(), read, lengths, Beam(width=2), max_rows=4)]
 [[5, 5, 5], [5], [5, 5]]
 """
 
@@ -22,14 +22,14 @@ from torch import Tensor
 from regard.core.errors import positive
 from regard.core.protocols import Batch, State, Stepper
 from regard.decode.beam import Beam
-from regard.decode.greedy_search import Likeliest
-from regard.decode.hypothesis import Found, Hypothesis
-from regard.decode.search import Search
+from regard.decode.beam_search import BeamSearch
+from regard.decode.greedy_search import GreedySearch
+from regard.decode.hypothesis import Hypothesis, SentenceHypotheses
 
 _Prefixes = Sequence[Sequence[int]]
-"""For every sentence the tokens that its target is to begin with, maybe none."""
+"""For every sentence the tokens that its target must start with, possibly none."""
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 def search(
@@ -40,8 +40,8 @@ def search(
     prefixes: _Prefixes | None = None,
     weights: Callable[[State], Tensor] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each sentence of one batch its best hypotheses; their `rows` are those of this batch."""
-    found = dict(_found(stepper, source, beam, prefixes, weights, None))
+    """The best hypotheses of each sentence of a batch; their `rows` are rows of this batch."""
+    found = dict(_search_batch(stepper, source, beam, prefixes, weights, None))
     return [found[number] for number in range(len(found))]
 
 
@@ -51,70 +51,70 @@ def decode(
     lengths: Sequence[int],
     beam: Beam,
     *,
-    at_once: int = 128,
+    max_rows: int = 128,
     prefixes: _Prefixes | None = None,
     weights: Callable[[State], Tensor] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each sentence its best hypotheses, in the order of the sentences; see `completed`."""
-    every = completed(
-        stepper, read, lengths, beam, at_once=at_once, prefixes=prefixes, weights=weights
+    """The best hypotheses of each sentence, in order; see `decode_unordered`."""
+    every = decode_unordered(
+        stepper, read, lengths, beam, max_rows=max_rows, prefixes=prefixes, weights=weights
     )
     found = dict(every)
     return [found[number] for number in range(len(lengths))]
 
 
-def completed(
+def decode_unordered(
     stepper: Stepper[State],
     read: Callable[[Sequence[int]], Batch],
     lengths: Sequence[int],
     beam: Beam,
     *,
-    at_once: int = 128,
+    max_rows: int = 128,
     prefixes: _Prefixes | None = None,
     weights: Callable[[State], Tensor] | None = None,
     first: int = 0,
-) -> Iterator[Found]:
-    """Numbers of sentences with their hypotheses, as they are done.
+) -> Iterator[SentenceHypotheses]:
+    """The hypotheses of all sentences, each with its number, in the order in which they finish.
 
-    `read` gives the sources of some numbers as a batch, `lengths` says how long each is, so that
-    those of like length are searched together, `at_once` rows at most; the longest come first, so
-    that memory which does not suffice shows at once. `first` is the number of the first sentence.
+    `read` returns the sources of some numbers as a batch. `lengths` are their lengths: sentences of
+    similar length are searched together, at most `max_rows` rows at a time, the longest first, so
+    that memory runs out at the start if at all. `first` is the number of the first sentence.
     """
-    together = max(1, positive("at_once", at_once) // beam.width)
+    together = max(1, positive("max_rows", max_rows) // beam.width)
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     for begin in range(0, len(order), together):
         places = order[begin : begin + together]
         given = None if prefixes is None else [prefixes[place] for place in places]
         numbers = [first + place for place in places]
-        yield from _found(stepper, read(numbers), beam, given, weights, numbers)
+        yield from _search_batch(stepper, read(numbers), beam, given, weights, numbers)
 
 
-def in_chunks(
+def decode_in_chunks(
     stepper: Stepper[State],
-    items: Iterable[Item],
-    read: Callable[[Sequence[Item]], Batch],
-    length: Callable[[Item], int],
+    items: Iterable[_Item],
+    read: Callable[[Sequence[_Item]], Batch],
+    length: Callable[[_Item], int],
     beam: Beam,
     *,
     chunk: int = 1024,
-    at_once: int = 128,
+    max_rows: int = 128,
     weights: Callable[[State], Tensor] | None = None,
 ) -> Iterator[list[Hypothesis]]:
-    """The hypotheses of each item, in their order, of which no more than a chunk are held.
+    """The hypotheses of each item, in order; only one chunk of items is in memory at a time.
 
-    For standard input and files larger than memory: a chunk of 1 answers every line as it comes, a
-    large one is faster, as it can be sorted by length.
+    For standard input and files larger than memory. A chunk of 1 translates every line immediately;
+    a large chunk is faster, because it is sorted by length.
     """
     positive("chunk", chunk)
     remaining, first = iter(items), 0
     while some := list(islice(remaining, chunk)):
         done: dict[int, list[Hypothesis]] = dict(
-            completed(
+            decode_unordered(
                 stepper,
                 _reader(some, read, first),
                 [length(item) for item in some],
                 beam,
-                at_once=at_once,
+                max_rows=max_rows,
                 weights=weights,
                 first=first,
             )
@@ -124,24 +124,24 @@ def in_chunks(
 
 
 def _reader(
-    items: list[Item], read: Callable[[Sequence[Item]], Batch], first: int
+    items: list[_Item], read: Callable[[Sequence[_Item]], Batch], first: int
 ) -> Callable[[Sequence[int]], Batch]:
     return lambda numbers: read([items[number - first] for number in numbers])
 
 
-def _found(
+def _search_batch(
     stepper: Stepper[State],
     source: Batch,
     beam: Beam,
     prefixes: _Prefixes | None,
     weights: Callable[[State], Tensor] | None,
     numbers: Sequence[int] | None,
-) -> Iterator[Found]:
-    """All sentences of a batch as they are done, by the search that fits the width."""
-    steps: Iterator[list[Found]] = (
-        Likeliest(stepper, source, beam, prefixes=prefixes, numbers=numbers)
+) -> Iterator[SentenceHypotheses]:
+    """The sentences of a batch as they finish, by greedy or beam search depending on the width."""
+    steps: Iterator[list[SentenceHypotheses]] = (
+        GreedySearch(stepper, source, beam, prefixes=prefixes, numbers=numbers)
         if beam.width == 1
-        else Search(stepper, source, beam, prefixes=prefixes, weights=weights, numbers=numbers)
+        else BeamSearch(stepper, source, beam, prefixes=prefixes, weights=weights, numbers=numbers)
     )
     for done in steps:
         yield from done

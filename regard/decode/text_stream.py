@@ -1,12 +1,12 @@
-"""Text: pieces of text as the tokens come, up to a stop string.
+"""Incremental text from a stream of tokens, up to a stop string.
 
-What is given out is final. Half a character of several bytes is held back until the rest is there,
-and so is what may yet become a stop string. All pieces together are the text of all tokens, up to
-the stop string that is complete first.
+Text that has been returned does not change. An incomplete multi-byte character is held back until
+it is complete, and so is the beginning of a possible stop string. All pieces together are the text
+of all tokens, up to the first complete stop string.
 
->>> class Letters:
+>>> class Characters:
 ...     def decode(self, ids): return "".join(chr(each) for each in ids)
->>> pieces = Pieces(Letters(), stops=["cab"])
+>>> pieces = IncrementalText(Characters(), stops=["cab"])
 >>> [pieces.push(ord(letter)) for letter in "acacabac"]
 ['a', '', '', 'ca', '', '', '', '']
 >>> pieces.stopped
@@ -19,28 +19,28 @@ from typing import Protocol, runtime_checkable
 
 from regard.core.errors import UserError
 from regard.core.protocols import State, Stepper
-from regard.decode.generate import streams
-from regard.decode.policy import Row
-from regard.decode.stream import Alternatives, Reason, Request, Step
+from regard.decode.generate import open_streams
+from regard.decode.policy import SampleId
+from regard.decode.stream import Alternatives, GenerationRequest, Reason, StreamStep
 
-BROKEN = "\N{REPLACEMENT CHARACTER}"
-"""What a decoder writes for bytes that are no character, or not yet."""
+REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
+"""What a decoder returns for bytes that are not a character, or not yet."""
 
 _PENDING = 3
-"""The most bytes of a character that can be there without its last."""
+"""The maximum number of bytes of an incomplete character."""
 
 _WINDOW = 16
-"""Tokens before the newest ones that are decoded again with them, as what a token looks like may
-depend on those before it.
+"""The number of previous tokens that are decoded together with new ones, because the text of a
+token may depend on those before it.
 """
 
 
 @runtime_checkable
-class Decoder(Protocol):
-    """A tokeniser, as far as it is needed here.
+class TokenDecoder(Protocol):
+    """The method of a tokeniser that is needed here.
 
-    The text of some tokens is to begin with the text of fewer of them, but for what stands for
-    incomplete characters at its end.
+    The text of a prefix of some tokens must be a prefix of their text, except for replacement
+    characters at its end.
     """
 
     def decode(self, ids: Sequence[int], /) -> str:
@@ -48,17 +48,17 @@ class Decoder(Protocol):
         ...
 
 
-class Spelling:
-    """Tokens to text that will not change any more; the prompt, `after`, is not repeated."""
+class IncrementalDecoder:
+    """Decodes tokens to text that does not change; the text of the prompt, `after`, is omitted."""
 
-    def __init__(self, decoder: Decoder, after: Sequence[int] = ()) -> None:
+    def __init__(self, decoder: TokenDecoder, after: Sequence[int] = ()) -> None:
         self._decoder = decoder
         self._ids = list(after)
         self._shown = len(_final(decoder.decode(self._ids))) if self._ids else 0
         self._mark = 0
 
     def push(self, token: int) -> str:
-        """What this token adds to the text."""
+        """The text that this token adds."""
         self._ids.append(token)
         text = self._decoder.decode(self._ids)
         final = _final(text)
@@ -68,44 +68,44 @@ class Spelling:
         return piece
 
     def end(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         text = self._decoder.decode(self._ids) if self._ids else ""
         piece, self._shown = text[self._shown :], max(self._shown, len(text))
         return piece
 
     def _forget(self, text: str) -> None:
-        """Drop tokens whose text is out, up to the mark, which is between two characters.
+        """Drop tokens whose text was returned, up to the mark, which is between two characters.
 
-        Each token would otherwise cost as much as all before it.
+        Otherwise the cost of a token would grow with the number of tokens before it.
         """
         tail = self._decoder.decode(self._ids[self._mark :])
-        # A token that shows nothing cannot stand for those before it: a blank may be due after it.
+        # A token without text cannot replace those before it: a space may follow it.
         if tail and text.endswith(tail):
             self._ids, self._shown = self._ids[self._mark :], len(tail)
         self._mark = len(self._ids)
 
 
 def _final(text: str) -> str:
-    """The text without an end that may yet become another character."""
+    """The text without an end that may become another character."""
     end = len(text)
-    while end > max(0, len(text) - _PENDING) and text[end - 1] == BROKEN:
+    while end > max(0, len(text) - _PENDING) and text[end - 1] == REPLACEMENT_CHARACTER:
         end -= 1
     return text[:end]
 
 
-class Cut:
-    """Text up to the first stop string."""
+class StopStrings:
+    """Passes text through up to the first stop string."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         if isinstance(stops, str) or not all(stops):
-            raise UserError(f"stop strings must be a list of texts that are not empty: {stops!r}")
+            raise UserError(f"stop strings must be a list of non-empty strings: {stops!r}")
         self._stops = tuple(stops)
         self._held = ""
         self.stopped = False
         """Was a stop string found? Then nothing follows."""
 
     def push(self, text: str) -> str:
-        """What of the text so far is before any stop string, and new."""
+        """The new text that is certainly before any stop string."""
         if self.stopped:
             return ""
         text = self._held + text
@@ -118,13 +118,13 @@ class Cut:
         return text[:out]
 
     def end(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         text, self._held = self._held, ""
         return text
 
 
 def _begun(text: str, stop: str) -> int:
-    """How much of the stop string the text ends with.
+    """The length of the longest prefix of the stop string that the text ends with.
 
     >>> _begun("cab", "aba")
     2
@@ -133,14 +133,14 @@ def _begun(text: str, stop: str) -> int:
     return next((size for size in sizes if text.endswith(stop[:size])), 0)
 
 
-class Pieces:
-    """The text of one row, piece by piece, up to a stop string."""
+class IncrementalText:
+    """The text of one row in pieces, up to a stop string."""
 
     def __init__(
-        self, decoder: Decoder, *, stops: Sequence[str] = (), after: Sequence[int] = ()
+        self, decoder: TokenDecoder, *, stops: Sequence[str] = (), after: Sequence[int] = ()
     ) -> None:
-        self._cut = Cut(stops)
-        self._spelling = Spelling(decoder, after)
+        self._cut = StopStrings(stops)
+        self._spelling = IncrementalDecoder(decoder, after)
 
     @property
     def stopped(self) -> bool:
@@ -148,23 +148,23 @@ class Pieces:
         return self._cut.stopped
 
     def push(self, token: int) -> str:
-        """The text that this token completes; often a piece of it, sometimes nothing yet."""
+        """The text that this token completes, which may be empty."""
         return "" if self.stopped else self._cut.push(self._spelling.push(token))
 
     def end(self) -> str:
-        """The rest, when no more tokens come."""
+        """The rest of the text after the last token."""
         return "" if self.stopped else self._cut.push(self._spelling.end()) + self._cut.end()
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One token of one row, and the text that it completed."""
+class TextPiece:
+    """One token of one row, and the text that it completes."""
 
-    row: Row
+    row: SampleId
     token: int
     text: str
     reason: Reason | None
-    """Why the row ended with this token; None if it goes on."""
+    """Why the row ended with this token; None if it did not."""
     log_probability: float | None = None
     alternatives: Alternatives | None = None
 
@@ -172,29 +172,29 @@ class Piece:
 def stream_text(
     stepper: Stepper[State],
     prompts: Sequence[Sequence[int]],
-    decoder: Decoder,
-    request: Request,
+    decoder: TokenDecoder,
+    request: GenerationRequest,
     *,
     stops: Sequence[str] = (),
-) -> Iterator[Piece]:
-    """Texts that continue the prompts, piece by piece, each up to a stop string or stop token.
+) -> Iterator[TextPiece]:
+    """Stream continuations of the prompts, each up to a stop string or stop token.
 
     >>> import torch
     >>> class Next:                                # a model: after each letter comes the next one
     ...     def select(self, rows): return self
     ...     def start(self, source): return self
     ...     def step(self, tokens, state): return torch.eye(128)[tokens + 1], self
-    >>> class Letters:
+    >>> class Characters:
     ...     def decode(self, ids): return "".join(chr(each) for each in ids)
-    >>> request = Request(max_tokens=20)
-    >>> pieces = list(stream_text(Next(), [[ord("a")]], Letters(), request, stops=["fg"]))
+    >>> request = GenerationRequest(max_tokens=20)
+    >>> pieces = list(stream_text(Next(), [[ord("a")]], Characters(), request, stops=["fg"]))
     >>> [piece.text for piece in pieces], pieces[-1].reason
     (['b', 'c', 'd', 'e', '', ''], 'stop')
     """
-    Cut(stops)  # refuse them before the model reads a prompt
-    for stream in streams(stepper, prompts, request):
+    StopStrings(stops)  # checked before the model reads a prompt
+    for stream in open_streams(stepper, prompts, request):
         texts = {
-            row: Pieces(decoder, stops=stops, after=prompts[row.prompt - request.first])
+            row: IncrementalText(decoder, stops=stops, after=prompts[row.prompt - request.first])
             for row in stream.rows
         }
         for step in stream:
@@ -203,13 +203,13 @@ def stream_text(
             yield from pieces
 
 
-def _piece(step: Step, place: int, text: Pieces) -> Piece:
+def _piece(step: StreamStep, place: int, text: IncrementalText) -> TextPiece:
     token, reason = step.tokens[place], step.reasons[place]
-    # A token that says "stop" is no text.
+    # A stop token has no text.
     out = "" if reason == "stop" else text.push(token)
     if reason is not None:
         out += text.end()
-    return Piece(
+    return TextPiece(
         step.rows[place],
         token,
         out,

@@ -1,11 +1,11 @@
-"""Top: the best of many numbers, faster than torch finds them on a processor.
+"""Top-k, argmax and logsumexp, with the same results as torch's but faster on a CPU.
 
-`topk` looks at one number after the other; a maximum is taken of 32 at once. So a long row is first
-cut into parts, whose maxima tell which few parts can hold the best ones. The very best is found by
-NumPy, whose `argmax` takes many numbers at once and torch's does not. What is found is the same.
+`torch.topk` compares one number at a time; a maximum is vectorised. A long row is therefore split
+into chunks, and only the chunks with the largest maxima are searched. The argmax is NumPy's, which
+is vectorised and torch's is not.
 
 >>> logits = torch.randn(2, 5000)
->>> best(logits)[1].tolist() == logits.argmax(-1).tolist()
+>>> max_per_row(logits)[1].tolist() == logits.argmax(-1).tolist()
 True
 """
 
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _LONG = 2048
-"""Shorter rows are not worth the parts."""
+"""Rows shorter than this are not split."""
 
 _LOG2_E = math.log2(math.e)
 
 
 @lru_cache
-def part(vocabulary: int) -> int:
-    """How long the parts are to be: near √(V/2), where as many parts as numbers are looked at.
+def chunk_size(vocabulary: int) -> int:
+    """The length of the chunks: near √(V/2), which minimises the numbers that are compared.
 
-    It is a multiple of 32 or little more, as other maxima take ten times as long, and such that
-    nothing is left over after the last part, if there is such a length.
+    It is a multiple of 32 or slightly more, because other maxima take ten times as long, and
+    divides the vocabulary if possible.
 
-    >>> part(10_000), part(32_000), part(10_007)
+    >>> chunk_size(10_000), chunk_size(32_000), chunk_size(10_007)
     (100, 128, 64)
     """
     middle = math.sqrt(vocabulary / 2)
@@ -40,8 +40,8 @@ def part(vocabulary: int) -> int:
     return min(even, key=lambda size: abs(size - middle), default=32 * max(2, round(middle / 32)))
 
 
-def best(logits: Float[Tensor, "B V"]) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
-    """The largest of each row, and its place; of those that tie, the first. Nan if one is nan."""
+def max_per_row(logits: Float[Tensor, "B V"]) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+    """The maximum of each row and its index, the first of ties; nan if a row has a nan."""
     if logits.device.type != "cpu":
         found = logits.max(-1)
         return found.values.float().cpu().numpy(), found.indices.cpu().numpy()
@@ -51,14 +51,14 @@ def best(logits: Float[Tensor, "B V"]) -> tuple[NDArray[np.floating], NDArray[np
     return numbers[np.arange(len(tokens)), tokens], tokens
 
 
-def log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
-    """Log Σ exp of each row: what makes log-probabilities of logits when it is taken off them.
+def fast_logsumexp(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
+    """Log Σ exp of each row; logits minus this are log-probabilities.
 
-    By powers of two, which torch computes in little more than half the time of those of e; and no
-    table of log-probabilities is written where only the best of them are wanted.
+    It uses powers of two, which take torch little more than half the time of powers of e, and
+    writes no table of log-probabilities where only the best are needed.
 
     >>> logits = torch.randn(2, 5000)
-    >>> torch.allclose(log_total(logits), logits.logsumexp(1), atol=1e-5)
+    >>> torch.allclose(fast_logsumexp(logits), logits.logsumexp(1), atol=1e-5)
     True
     """
     peak = logits.amax(1, keepdim=True)  # [B,1]
@@ -67,23 +67,23 @@ def log_total(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
 
 
 _Best = tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]
-"""Values `[N,C]`, the likeliest first, and for each its beam and its token."""
+"""Values `[N,C]` in descending order, and the beam and token of each."""
 
 
-def top(logs: Float[Tensor, "N W V"], scores: Float[Tensor, "N W"], count: int) -> _Best:
-    """For each sentence the best of all beams and tokens; nan comes before everything.
+def top_candidates(logs: Float[Tensor, "N W V"], scores: Float[Tensor, "N W"], count: int) -> _Best:
+    """The best candidates of each sentence over all beams and tokens; nan ranks first.
 
-    Logits will do for log-probabilities, if what is missing is taken off the scores.
+    `logs` may be logits if their logsumexp is subtracted from `scores`.
 
     >>> logs = torch.tensor([[[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]]]).log()
-    >>> values, beams, tokens = top(logs, torch.tensor([[-1.0, -1.5]]), 2)
+    >>> values, beams, tokens = top_candidates(logs, torch.tensor([[-1.0, -1.5]]), 2)
     >>> beams.tolist(), tokens.tolist()
     ([[1, 0]], [[2, 0]])
     """
     sentences, width, vocabulary = logs.shape
     count = min(count, width * vocabulary)
-    few = vocabulary < _LONG or count > width * (vocabulary // part(vocabulary))
-    if few or logs.device.type != "cpu":  # with fewer parts than candidates, all would be needed
+    few = vocabulary < _LONG or count > width * (vocabulary // chunk_size(vocabulary))
+    if few or logs.device.type != "cpu":  # with fewer chunks than candidates, all are needed
         joined = (logs + scores.unsqueeze(2)).view(sentences, width * vocabulary)
         values, found = joined.topk(count)  # [N,C]
         places = found.cpu().numpy()
@@ -94,9 +94,9 @@ def top(logs: Float[Tensor, "N W V"], scores: Float[Tensor, "N W"], count: int) 
 
 
 def _top_of_parts(logs: Tensor, scores: Tensor, count: int) -> tuple[Tensor, NDArray[np.int64]]:
-    """The best C are in the C parts with the largest maxima, or tie with others that are."""
+    """The best C are in the C chunks with the largest maxima, or tie with numbers in them."""
     sentences, width, vocabulary = logs.shape
-    size = part(vocabulary)
+    size = chunk_size(vocabulary)
     each = vocabulary // size  # parts in a row
     rest = vocabulary - each * size
     added = scores.unsqueeze(2)  # [N,W,1]

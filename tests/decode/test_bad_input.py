@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.decode import Greedy, Request, Sampling, Stream, generate, stream_text
+from regard.decode import GenerationRequest, Greedy, Sampling, Stream, generate, stream_text
 from regard.models.language.gpt import GPT
 from tests.decode.fakes import Counting, Fixed, Hashing, Narrow
 
@@ -23,7 +23,7 @@ def tiny_gpt() -> GPT:
 
 def empty() -> object:
     prompts = torch.zeros(2, 0, dtype=torch.int64)
-    return Stream(Counting(()), {"tokens": prompts}, prompts, Request(max_tokens=1))
+    return Stream(Counting(()), {"tokens": prompts}, prompts, GenerationRequest(max_tokens=1))
 
 
 class Silent(Counting):
@@ -45,17 +45,17 @@ class LateNan(Hashing):
 
 
 def diverging(policy: Greedy | Sampling) -> object:
-    return generate(LateNan(()), [[1, 1], [2, 2]], Request(policy=policy, max_tokens=5))
+    return generate(LateNan(()), [[1, 1], [2, 2]], GenerationRequest(policy=policy, max_tokens=5))
 
 
-FEW = Request(max_tokens=3)
+FEW = GenerationRequest(max_tokens=3)
 LATE = "prompt 1: the model's logits after 4 tokens are not finite"
 
 CASES: dict[str, tuple[Callable[[], object], str]] = {
     # settings
     "temperature 0": (
         lambda: Sampling(temperature=0),
-        "temperature=0 must be a finite number above zero; to always .* choose greedily",
+        "temperature=0 must be a finite number above zero; to always .* use greedy decoding",
     ),
     "temperature below 0": (lambda: Sampling(temperature=-1.5), "temperature=-1.5 must be a fin"),
     "temperature nan": (lambda: Sampling(temperature=NAN), "temperature=nan must be a finite"),
@@ -70,16 +70,28 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "min_p below 0": (lambda: Sampling(min_p=-0.5), "min_p=-0.5 must be from 0, .* to 1"),
     "penalty 0": (lambda: Sampling(repetition_penalty=0), "repetition_penalty=0 must be a finite"),
     "greedy penalty": (lambda: Greedy(repetition_penalty=-2), "repetition_penalty=-2 must be a f"),
-    "samples": (lambda: Request(samples=0), "samples=0 must be a whole number above zero"),
-    "max_tokens": (lambda: Request(max_tokens=0), "max_tokens=0 must be a whole number above"),
-    "at_once": (lambda: Request(at_once=0), "at_once=0 must be a whole number above zero"),
-    "alternatives": (lambda: Request(alternatives=-1), "alternatives=-1 must be 0 or more"),
+    "samples": (
+        lambda: GenerationRequest(samples=0),
+        "samples=0 must be a whole number above zero",
+    ),
+    "max_tokens": (
+        lambda: GenerationRequest(max_tokens=0),
+        "max_tokens=0 must be a whole number above",
+    ),
+    "max_rows": (
+        lambda: GenerationRequest(max_rows=0),
+        "max_rows=0 must be a whole number above zero",
+    ),
+    "alternatives": (
+        lambda: GenerationRequest(alternatives=-1),
+        "alternatives=-1 must be 0 or more",
+    ),
     # prompts
     "an empty prompt": (
         lambda: generate(Counting(()), [[1], [], [2]], FEW),
         "prompt 1 is empty: it needs at least one token",
     ),
-    "a prompt of no tokens": (empty, r"prompts \[batch, tokens\] of \[2, 0\] have nothing in them"),
+    "a prompt of no tokens": (empty, r"prompts \[batch, tokens\] of \[2, 0\] are empty"),
     "a prompt longer than the context": (
         lambda: generate(Narrow(()), [[1], [1] * 11], FEW),
         "the prompt has 11 tokens, but the context only 10",
@@ -97,26 +109,26 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         "max_tokens=3 is too many: after a prompt of 9 tokens a context of 10 leaves 2",
     ),
     "no limit anywhere": (
-        lambda: generate(Counting(()), [[1]], Request()),
-        "max_tokens must be given",
+        lambda: generate(Counting(()), [[1]], GenerationRequest()),
+        "max_tokens is required",
     ),
     # the vocabulary
     "a stop token that is none": (
-        lambda: generate(Fixed([0.0] * 5), [[1]], Request(max_tokens=1, stop={5})),
+        lambda: generate(Fixed([0.0] * 5), [[1]], GenerationRequest(max_tokens=1, stop={5})),
         "stop token 5 is not in the vocabulary, which goes from 0 to 4",
     ),
     "more alternatives than tokens": (
-        lambda: generate(Fixed([0.0] * 5), [[1]], Request(max_tokens=1, alternatives=6)),
-        "alternatives=6 is more than the 5 tokens there are",
+        lambda: generate(Fixed([0.0] * 5), [[1]], GenerationRequest(max_tokens=1, alternatives=6)),
+        "alternatives=6 is more than the 5 tokens of the vocabulary",
     ),
     # stop strings
     "an empty stop string": (
         lambda: list(stream_text(Counting(()), [[1]], object(), FEW, stops=["a", ""])),  # type: ignore[arg-type]
-        r"stop strings must be a list of texts that are not empty: \['a', ''\]",
+        r"stop strings must be a list of non-empty strings: \['a', ''\]",
     ),
     "one stop string instead of a list": (
         lambda: list(stream_text(Counting(()), [[1]], object(), FEW, stops="end")),  # type: ignore[arg-type]
-        "stop strings must be a list of texts that are not empty: 'end'",
+        "stop strings must be a list of non-empty strings: 'end'",
     ),
     # models that have gone wrong
     "greedy, not a number": (lambda: diverging(Greedy()), LATE),
@@ -126,7 +138,9 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         "prompt 0: the model's logits after 1 tokens are not finite",
     ),
     "infinitely sure": (
-        lambda: generate(Fixed([INF, 0.0]), [[1]], Request(policy=Sampling(), max_tokens=1)),
+        lambda: generate(
+            Fixed([INF, 0.0]), [[1]], GenerationRequest(policy=Sampling(), max_tokens=1)
+        ),
         "prompt 0: the model's logits after 1 tokens are not finite",
     ),
 }
@@ -141,5 +155,5 @@ def test_bad_input_is_named(act: Callable[[], object], message: str) -> None:
 def test_all_prompts_are_checked_before_the_model_works() -> None:
     model = Narrow(())
     with pytest.raises(UserError, match="11 tokens"):
-        generate(model, [[1], [2], [1] * 11], Request())
+        generate(model, [[1], [2], [1] * 11], GenerationRequest())
     assert model.sizes == []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.decode import Beam, decode, in_chunks, search
+from regard.decode import Beam, decode, decode_in_chunks, search
 from tests.decode.translators import BOS, EOS, Reading, Translator, sources
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
@@ -77,17 +77,20 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "groups 0": (lambda: Beam(groups=0), "groups=0 must be a whole number above zero"),
     "groups that are alike": (
         lambda: Beam(groups=2),
-        "groups=2 with diversity=0.0: groups without it would all write the same",
+        "groups=2 with diversity=0.0: several groups need a diversity above 0",
     ),
-    "diversity of one": (lambda: Beam(diversity=1), "groups=1 with diversity=1: .* does nothing"),
+    "diversity of one": (
+        lambda: Beam(diversity=1),
+        "groups=1 with diversity=1: .* one group has no use for it",
+    ),
     "eos": (lambda: Beam(eos=-1), "eos=-1 must be a whole number, 0 or more"),
     "scores": (lambda: Beam(scores=False), "scores=False is for width=1; width=4 ranks by them"),
-    "at_once": (
-        lambda: decode(Translator(), sources, [1], Beam(), at_once=0),
-        "at_once=0 must be a whole number above zero",
+    "max_rows": (
+        lambda: decode(Translator(), sources, [1], Beam(), max_rows=0),
+        "max_rows=0 must be a whole number above zero",
     ),
     "chunk": (
-        lambda: list(in_chunks(Translator(), [], sources, len, Beam(), chunk=0)),
+        lambda: list(decode_in_chunks(Translator(), [], sources, len, Beam(), chunk=0)),
         "chunk=0 must be a whole number above zero",
     ),
     # what is given with the sentences
@@ -95,15 +98,18 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: search(Translator(), {"source": torch.zeros(1, 1)}, Beam()),
         "max_per_source=1.0, .* need source_lengths in the batch, which has source; set them to 0",
     ),
-    "coverage without weights": (lambda: found(coverage=0.5), "coverage=0.5 needs `weights`"),
+    "coverage without weights": (
+        lambda: found(coverage=0.5),
+        "coverage=0.5 needs the argument `weights`",
+    ),
     "too few prefixes": (lambda: found(prefixes=[[2]]), "1 prefixes were given for 2 sentences"),
     "a prefix that ends": (
         lambda: found(prefixes=[[], [2, EOS]]),
-        "the prefix of sentence 1 has token 1 in it, which ends a sentence",
+        "the prefix of sentence 1 contains token 1, which ends a sentence",
     ),
     "a long prefix": (
         lambda: found(prefixes=[[2] * 7, []]),
-        "the prefix of sentence 0 has 7 tokens, but only 6 may be written: raise max_length",
+        "the prefix of sentence 0 has 7 tokens, but only 6 are allowed: raise max_length",
     ),
     "a prefix of no token": (
         lambda: found(prefixes=[[], [2, 5]]),
@@ -112,11 +118,11 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "an end of no token": (lambda: found(eos=5), "eos 5 is not in the vocabulary, which goes f"),
     "nothing is left to say": (
         lambda: found(no_repeat=1, min_length=6),
-        "sentence 0: nothing that may be written after 4 tokens has a chance; allow repeats",
+        "sentence 0: every token that is allowed after 4 tokens has probability 0; allow repeats",
     ),
     "greedy has nothing left to say": (
         lambda: found(no_repeat=1, min_length=6, width=1),
-        "sentence 0: nothing that may be written after 4 tokens has a chance; allow repeats",
+        "sentence 0: every token that is allowed after 4 tokens has probability 0; allow repeats",
     ),
     "a long vocabulary": (
         lambda: found(Long()),
@@ -149,7 +155,7 @@ def test_bad_input_is_named(act: Callable[[], object], message: str) -> None:
 def test_the_number_of_a_sentence_is_that_of_the_input() -> None:
     beam = Beam(bos=BOS, eos=EOS, max_length=5)
     with pytest.raises(UserError, match="sentence 4: the model's logits after 3 tokens"):
-        decode(Broken(NAN), lambda ns: sources([n - 2 for n in ns]), [1] * 9, beam, at_once=8)
+        decode(Broken(NAN), lambda ns: sources([n - 2 for n in ns]), [1] * 9, beam, max_rows=8)
 
 
 def test_prefixes_are_checked_before_the_model_works() -> None:

@@ -54,7 +54,7 @@ def test_what_is_never_written_does_not_come_unless_it_is_given() -> None:
         free = beam(width=width, n_best=width, max_length=8)
         written = search(Translator(), sources(NUMBERS), free)
         common = written[0][0].tokens[0]
-        chosen = beam(width=width, n_best=width, max_length=8, never=(common,))
+        chosen = beam(width=width, n_best=width, max_length=8, banned=(common,))
         for found in search(Translator(), sources(NUMBERS), chosen):
             assert all(common not in each.tokens for each in found)
         (found,) = search(Translator(), sources(NUMBERS[:1]), chosen, prefixes=[[common]])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.core.protocols import Batch
-from regard.decode import Beam, completed, decode, in_chunks, search
+from regard.decode import Beam, decode, decode_in_chunks, decode_unordered, search
 from tests.decode.translators import BOS, EOS, Translator, sources
 
 NUMBERS = [31, 4, 15, 92, 65, 35, 8, 97, 93, 2, 38]
@@ -32,12 +32,12 @@ def tokens_alone(beam: Beam) -> list[list[list[int]]]:
     return [[each.tokens for each in hypotheses] for hypotheses in found]
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 7, 100])
-def test_every_sentence_gets_its_own_in_the_order_of_the_input(beam: Beam, at_once: int) -> None:
+@pytest.mark.parametrize("max_rows", [1, 4, 7, 100])
+def test_every_sentence_gets_its_own_in_the_order_of_the_input(beam: Beam, max_rows: int) -> None:
     model = Translator()
-    found = decode(model, read, LENGTHS, beam, at_once=at_once)
+    found = decode(model, read, LENGTHS, beam, max_rows=max_rows)
     assert [[each.tokens for each in hypotheses] for hypotheses in found] == tokens_alone(beam)
-    assert max(len(logits) for _, logits in model.calls) <= max(at_once, beam.width)
+    assert max(len(logits) for _, logits in model.calls) <= max(max_rows, beam.width)
 
 
 def test_sentences_of_like_length_are_searched_together_the_longest_first(beam: Beam) -> None:
@@ -47,7 +47,9 @@ def test_sentences_of_like_length_are_searched_together_the_longest_first(beam: 
         asked.append([LENGTHS[each] for each in places])
         return read(places)
 
-    numbers = [n for n, _ in completed(Translator(), noted, LENGTHS, beam, at_once=4 * beam.width)]
+    numbers = [
+        n for n, _ in decode_unordered(Translator(), noted, LENGTHS, beam, max_rows=4 * beam.width)
+    ]
     assert sorted(numbers) == list(range(len(NUMBERS)))
     assert [len(each) for each in asked] == [4, 4, 3]
     assert [length for each in asked for length in each] == sorted(LENGTHS, reverse=True)
@@ -62,7 +64,7 @@ def test_sentences_come_as_they_are_done() -> None:
 
     model = Long()
     limits = Beam(width=2, bos=BOS, eos=EOS, max_length=0, max_per_source=2)
-    found = completed(model, read, LENGTHS, limits)
+    found = decode_unordered(model, read, LENGTHS, limits)
     number, (best, *_) = next(found)
     assert len(best.tokens) == 2 * LENGTHS[number] == 2 * min(LENGTHS)
     assert len(model.calls) == len(best.tokens) + 1, "the others are still being written"
@@ -70,7 +72,7 @@ def test_sentences_come_as_they_are_done() -> None:
 
 def test_prefixes_go_with_their_sentences(beam: Beam) -> None:
     prefixes = [[2 + number % 3] * (number % 3) for number in NUMBERS]
-    found = decode(Translator(), read, LENGTHS, beam, at_once=6, prefixes=prefixes)
+    found = decode(Translator(), read, LENGTHS, beam, max_rows=6, prefixes=prefixes)
     for prefix, hypotheses in zip(prefixes, found, strict=True):
         assert all(each.tokens[: len(prefix)] == prefix for each in hypotheses)
 
@@ -84,7 +86,7 @@ def test_lines_that_come_one_by_one_are_answered_chunk_by_chunk(beam: Beam, chun
             taken.append(place)
             yield place
 
-    answers = in_chunks(Translator(), lines(), read, LENGTHS.__getitem__, beam, chunk=chunk)
+    answers = decode_in_chunks(Translator(), lines(), read, LENGTHS.__getitem__, beam, chunk=chunk)
     found = [next(answers)]
     assert len(taken) == min(chunk, len(NUMBERS)), "no further line was waited for"
     found += answers
@@ -93,4 +95,4 @@ def test_lines_that_come_one_by_one_are_answered_chunk_by_chunk(beam: Beam, chun
 
 def test_no_sentences_give_nothing(beam: Beam) -> None:
     assert decode(Translator(), read, [], beam) == []
-    assert list(in_chunks(Translator(), [], read, len, beam)) == []
+    assert list(decode_in_chunks(Translator(), [], read, len, beam)) == []

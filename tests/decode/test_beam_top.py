@@ -8,14 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.decode.top_k import best, part, top
+from regard.decode.top_k import chunk_size, max_per_row, top_candidates
 
 SIZES = [2, 7, 100, 2047, 2048, 2049, 2053, 2500, 4099, 10_000]
 """Short rows, and long ones with and without something left over after the last part."""
 
 
 def test_the_sizes_leave_something_over_and_nothing() -> None:
-    left = [size % part(size) for size in SIZES if size >= 2048]
+    left = [size % chunk_size(size) for size in SIZES if size >= 2048]
     assert 0 in left
     assert max(left) > 0
 
@@ -23,7 +23,7 @@ def test_the_sizes_leave_something_over_and_nothing() -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_best_is_the_first_of_the_largest(size: int) -> None:
     for logits in (torch.randn(40, size), torch.randint(0, 3, (40, size)).float()):
-        values, tokens = best(logits)
+        values, tokens = max_per_row(logits)
         assert values.tolist() == logits.amax(-1).tolist()
         assert tokens.tolist() == logits.argmax(-1).tolist()
 
@@ -31,7 +31,7 @@ def test_the_best_is_the_first_of_the_largest(size: int) -> None:
 def test_half_precision_is_no_hindrance() -> None:
     for dtype in (torch.bfloat16, torch.float16, torch.float64):
         logits = torch.randn(3, 50).to(dtype)
-        assert best(logits)[1].tolist() == logits.argmax(-1).tolist()
+        assert max_per_row(logits)[1].tolist() == logits.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("size", [100, 2053, 10_000])
@@ -40,7 +40,7 @@ def test_what_is_not_finite_shows_wherever_it_is(size: int, bad: float) -> None:
     for place in (0, size // 2, size - 1):
         logits = torch.randn(3, size)
         logits[1, place] = bad
-        assert np.isfinite(best(logits)[0]).tolist() == [True, False, True]
+        assert np.isfinite(max_per_row(logits)[0]).tolist() == [True, False, True]
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
@@ -62,7 +62,7 @@ def test_the_top_is_that_of_all_beams_and_tokens(
     scores = torch.randn(sentences, width)
     if dead:
         scores[:, width // 2 :] = -math.inf
-    values, beams, tokens = top(logs, scores, count)
+    values, beams, tokens = top_candidates(logs, scores, count)
     joined = logs + scores[:, :, None]
     expected = joined.flatten(1).topk(min(count, width * size)).values
     assert torch.from_numpy(values).equal(expected)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from regard.decode import search
-from regard.decode.top_k import part, top
+from regard.decode.top_k import chunk_size, top_candidates
 from tests.decode.translators import (
     BOS,
     EOS,
@@ -23,7 +23,7 @@ VOCABULARIES = (5, 11, 100, 2047, 2048, 2059, 3000, 4185, 10_000)
 
 
 def test_the_table_has_cases_with_fewer_parts_than_candidates() -> None:
-    parts = {size: size // part(size) for size in VOCABULARIES if size >= 2048}
+    parts = {size: size // chunk_size(size) for size in VOCABULARIES if size >= 2048}
     assert parts[2059] < 2 * 16, "a width that the server allows"
     assert all(parts[size] < 2 * max(WIDTHS) for size in parts)
     assert any(parts[size] > 2 * width for size in parts for width in WIDTHS)
@@ -34,7 +34,7 @@ def test_the_top_is_that_of_the_whole_table_at_every_width(size: int) -> None:
     for width in WIDTHS:
         for rows in {1, min(width, 3)}:  # the first step has one row for each sentence
             logs, scores = torch.randn(2, rows, size), torch.randn(2, rows)
-            values, beams, tokens = top(logs, scores, 2 * width)
+            values, beams, tokens = top_candidates(logs, scores, 2 * width)
             joined = (logs + scores[:, :, None]).flatten(1)  # [N,WV]
             expected = joined.sort(1, descending=True).values[:, : 2 * width]
             assert torch.from_numpy(values).equal(expected)

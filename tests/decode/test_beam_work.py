@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from regard.core.protocols import Batch
-from regard.decode import Likeliest, search
+from regard.decode import GreedySearch, search
 from tests.decode.translators import EOS, NUMBERS, Reading, Translator, beam, sources
 
 
@@ -64,7 +64,7 @@ def test_greedy_chooses_rows_only_when_a_quarter_has_ended() -> None:
     model = Scripted(lengths=[1, 2, 3, 4, 5, 6, 7, 8])
     steps = [
         [number for number, _ in step]
-        for step in Likeliest(model, sources(range(8)), beam(width=1, max_length=20))
+        for step in GreedySearch(model, sources(range(8)), beam(width=1, max_length=20))
     ]
     assert [len(logits) for _, logits in model.calls] == [8, 8, 8, 6, 6, 4, 3, 2, 1]
     assert steps == [[], [], [0, 1], [], [2, 3], [4], [5], [6], [7]]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
-from regard.decode import Continuous, Greedy, Request, Sampling, Writer, stream_text
+from regard.decode import ContinuousBatch, GenerationRequest, Greedy, Sampling, Writer, stream_text
 from regard.models import MODELS
 
 V = 12
@@ -40,10 +40,10 @@ def built(name: str) -> nn.Module:
     return MODELS[kind](parse(MODELS[kind].Config, given), vocabulary=V).eval()
 
 
-def asked(draw: random.Random) -> tuple[list[int], Request, list[str]]:
+def asked(draw: random.Random) -> tuple[list[int], GenerationRequest, list[str]]:
     """A request unlike the others in everything."""
     prompt = [draw.randrange(V) for _ in range(draw.randint(1, 6))]
-    request = Request(
+    request = GenerationRequest(
         policy=draw.choice(POLICIES),
         max_tokens=draw.randint(1, 15),
         samples=draw.randint(1, 3),
@@ -56,7 +56,9 @@ def asked(draw: random.Random) -> tuple[list[int], Request, list[str]]:
 Told = dict[int, tuple[str, str | None, list[float | None]]]
 
 
-def alone(model: nn.Module, prompt: list[int], request: Request, stops: list[str]) -> Told:
+def alone(
+    model: nn.Module, prompt: list[int], request: GenerationRequest, stops: list[str]
+) -> Told:
     """For each sample its text, why it ended and its log-probabilities."""
     return told(list(stream_text(model, [prompt], Letters(), request, stops=stops)))
 
@@ -74,7 +76,7 @@ def told(pieces: list) -> Told:
 def test_texts_are_what_they_are_alone_whoever_comes_and_goes(name: str) -> None:
     model, draw = built(name), random.Random(name)
     requests = [asked(draw) for _ in range(12)]
-    batch = Continuous(model, Letters())
+    batch = ContinuousBatch(model, Letters())
     owner: dict[Writer, int] = {}
     pieces: dict[int, list] = {number: [] for number in range(len(requests))}
     coming = list(range(len(requests)))
@@ -103,10 +105,10 @@ def test_nothing_is_computed_for_those_who_left() -> None:
         return step(tokens, state)
 
     model.step = counted  # type: ignore[method-assign]
-    batch = Continuous(model, Letters())
-    (stays,) = batch.join([1], Request(max_tokens=9))
-    leaving = batch.join([1, 2], Request(max_tokens=9, samples=3))
-    never = batch.join([1, 2, 3], Request(max_tokens=9))
+    batch = ContinuousBatch(model, Letters())
+    (stays,) = batch.join([1], GenerationRequest(max_tokens=9))
+    leaving = batch.join([1, 2], GenerationRequest(max_tokens=9, samples=3))
+    never = batch.join([1, 2, 3], GenerationRequest(max_tokens=9))
     batch.leave(never)
     assert len(batch) == 4
     assert len(batch.step()) == 4
@@ -114,9 +116,9 @@ def test_nothing_is_computed_for_those_who_left() -> None:
     batch.leave([*leaving[:2], *never])
     batch.step()
     assert sizes[2:] == [2]
-    late = batch.join([1, 2, 3], Request(max_tokens=1, samples=2))
+    late = batch.join([1, 2, 3], GenerationRequest(max_tokens=1, samples=2))
     batch.leave(late[:1])
-    batch.join([4, 5], Request(max_tokens=1))
+    batch.join([4, 5], GenerationRequest(max_tokens=1))
     batch.step()
     assert sizes[3:] == [4]  # whoever has read something is joined at once
     batch.leave(leaving)
@@ -144,19 +146,19 @@ def test_a_text_without_finite_logits_ends_without_a_piece_and_the_others_go_on(
             logits[tokens == 1] = torch.nan
             return logits, self
 
-    batch = Continuous(Torn(), Letters())
-    (broken,) = batch.join([0], Request(max_tokens=9))
-    (whole,) = batch.join([5], Request(max_tokens=3))
+    batch = ContinuousBatch(Torn(), Letters())
+    (broken,) = batch.join([0], GenerationRequest(max_tokens=9))
+    (whole,) = batch.join([5], GenerationRequest(max_tokens=3))
     assert {writer for writer, _ in batch.step()} == {broken, whole}
-    assert batch.lost == []
+    assert batch.failed == []
     assert {writer for writer, _ in batch.step()} == {whole}
-    assert batch.lost == [broken]
+    assert batch.failed == [broken]
     assert len(batch) == 1
     assert [piece.reason for _, piece in batch.step()] == ["length"]
 
 
 def test_what_does_not_fit_is_refused_before_it_joins(as_users_run_it: None) -> None:
-    batch = Continuous(built("gpt"), Letters())
+    batch = ContinuousBatch(built("gpt"), Letters())
     with pytest.raises(UserError, match="the prompt has 25 tokens, but the context only 24"):
-        batch.join([1] * 25, Request())
+        batch.join([1] * 25, GenerationRequest())
     assert len(batch) == 0

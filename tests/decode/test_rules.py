@@ -18,8 +18,8 @@ from transformers.generation import (
     TopPLogitsWarper,
 )
 
-from regard.decode import RULES, Greedy, Request, Sampling, generate
-from regard.decode.rules import bound
+from regard.decode import RULES, GenerationRequest, Greedy, Sampling, generate
+from regard.decode.rules import active_rules
 from tests.decode.fakes import Read
 
 CASES: list[tuple[str, float, LogitsProcessor]] = [
@@ -83,7 +83,7 @@ def test_a_rule_leaves_the_likeliest_tokens_and_brings_none_back(
 def test_all_rules_together_leave_something_to_draw(data: st.DataObject) -> None:
     ruled = torch.tensor([data.draw(LOGITS)])
     past = torch.zeros(1, 1, dtype=torch.int64)
-    for rule in bound({name: data.draw(values) for name, values in VALUES.items()}):
+    for rule in active_rules({name: data.draw(values) for name, values in VALUES.items()}):
         ruled = rule(ruled, past)
     assert ruled.softmax(-1).sum().item() == pytest.approx(1)
 
@@ -157,7 +157,7 @@ def test_the_rules_in_their_order_give_the_chances_of_transformers(
         **({"top_k": 0} | settings),
     )
     for step, (logits, scores) in enumerate(zip(out.logits, out.scores, strict=True)):
-        for rule in bound(settings):
+        for rule in active_rules(settings):
             logits = rule(logits, out.sequences[:, : prompt.shape[1] + step])
         torch.testing.assert_close(logits.softmax(-1), scores.softmax(-1), atol=1e-6, rtol=1e-5)
 
@@ -168,6 +168,6 @@ def test_greedy_text_is_that_of_transformers(gpt2: GPT2LMHeadModel, penalty: flo
     theirs = gpt2.generate(
         torch.tensor(prompts), do_sample=False, max_new_tokens=20, repetition_penalty=penalty
     )
-    request = Request(policy=Greedy(repetition_penalty=penalty), max_tokens=20)
+    request = GenerationRequest(policy=Greedy(repetition_penalty=penalty), max_tokens=20)
     ours = generate(Foreign(gpt2), prompts, request)
     assert [text.tokens for (text,) in ours] == theirs[:, 3:].tolist()

@@ -10,8 +10,15 @@ from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 
 from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train
-from regard.decode import Decoder, Greedy, Pieces, Request, Sampling, stream_text
-from regard.decode.text_stream import BROKEN
+from regard.decode import (
+    GenerationRequest,
+    Greedy,
+    IncrementalText,
+    Sampling,
+    TokenDecoder,
+    stream_text,
+)
+from regard.decode.text_stream import REPLACEMENT_CHARACTER
 from tests.decode.fakes import Counting, Fixed, Hashing
 
 LINES = ["the cat sat on the mat", "Ünïcödé 語 🙂🙂 it's 42", "a the <unk> 語語", "ab abc cab"]
@@ -31,7 +38,8 @@ DECODERS: dict[str, Tokeniser] = {
 }
 # Few letters, so that stop strings begin, fail and overlap.
 STOPS = st.lists(
-    st.text("ab c\n", min_size=1, max_size=4) | st.sampled_from(["語", "🙂a", BROKEN, "the cat"]),
+    st.text("ab c\n", min_size=1, max_size=4)
+    | st.sampled_from(["語", "🙂a", REPLACEMENT_CHARACTER, "the cat"]),
     max_size=3,
 )
 
@@ -57,7 +65,7 @@ def cut(text: str, stops: Sequence[str]) -> str:
     return text
 
 
-def pieces_of(pieces: Pieces, ids: Sequence[int]) -> list[str]:
+def pieces_of(pieces: IncrementalText, ids: Sequence[int]) -> list[str]:
     return [*(pieces.push(token) for token in ids), pieces.end()]
 
 
@@ -71,7 +79,7 @@ def test_pieces_together_are_the_text_up_to_the_stop_string(
     decoder: Tokeniser, parts: list[str | int], stops: list[str]
 ) -> None:
     ids = ids_of(decoder, parts)
-    pieces = Pieces(decoder, stops=stops)
+    pieces = IncrementalText(decoder, stops=stops)
     whole = decoder.decode(ids)
     assert "".join(pieces_of(pieces, ids)) == cut(whole, stops)
     assert pieces.stopped == (cut(whole, stops) != whole)
@@ -83,7 +91,7 @@ def test_pieces_after_a_prompt_go_on_where_its_text_ends(
     decoder: Tokeniser, before: str, parts: list[str | int]
 ) -> None:
     prompt, ids = decoder.encode(before), ids_of(decoder, parts)
-    text = "".join(pieces_of(Pieces(decoder, after=prompt), ids))
+    text = "".join(pieces_of(IncrementalText(decoder, after=prompt), ids))
     assert decoder.decode(prompt) + text == decoder.decode(prompt + ids)
 
 
@@ -95,17 +103,17 @@ def test_no_piece_has_half_a_character_and_each_comes_as_soon_as_it_can(
 ) -> None:
     decoder = DECODERS[kind]
     ids = decoder.encode(text)
-    pieces, given_out = Pieces(decoder), ""
+    pieces, given_out = IncrementalText(decoder), ""
     for count, token in enumerate(ids, start=1):
         given_out += pieces.push(token)
-        assert given_out == decoder.decode(ids[:count]).rstrip(BROKEN)
+        assert given_out == decoder.decode(ids[:count]).rstrip(REPLACEMENT_CHARACTER)
     assert pieces.end() == ""
 
 
 @given(text=st.text("ab", max_size=40), stops=STOPS)
 def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[str]) -> None:
     decoder = DECODERS["byte"]
-    pieces, given_out, seen = Pieces(decoder, stops=stops), "", ""
+    pieces, given_out, seen = IncrementalText(decoder, stops=stops), "", ""
     for letter, token in zip(text, decoder.encode(text), strict=True):
         given_out, seen = given_out + pieces.push(token), seen + letter
         if pieces.stopped:
@@ -119,8 +127,8 @@ def test_only_what_may_become_a_stop_string_is_held_back(text: str, stops: list[
 def test_bytes_that_never_become_a_character_are_shown() -> None:
     decoder = DECODERS["byte"]
     wrong = [decoder.encode("é")[0]] * 40
-    out = pieces_of(Pieces(decoder), wrong)
-    assert "".join(out) == BROKEN * 40
+    out = pieces_of(IncrementalText(decoder), wrong)
+    assert "".join(out) == REPLACEMENT_CHARACTER * 40
     assert len("".join(out[:20])) >= 16, "not all at the end"
 
 
@@ -136,7 +144,7 @@ def test_a_token_costs_the_same_late_in_a_text() -> None:
 
     noting = Noting()
     ids = DECODERS["bpe"].encode("the cat sat on the 語 mat\n" * 50)
-    assert "".join(pieces_of(Pieces(noting), ids)) == DECODERS["bpe"].decode(ids)
+    assert "".join(pieces_of(IncrementalText(noting), ids)) == DECODERS["bpe"].decode(ids)
     assert noting.longest < 50
 
 
@@ -150,7 +158,13 @@ class Letters:
         return "".join(chr(each) for each in ids)
 
 
-def read(decoder: Decoder, model: Fixed, prompts: list[list[int]], request: Request, **more):
+def read(
+    decoder: TokenDecoder,
+    model: Fixed,
+    prompts: list[list[int]],
+    request: GenerationRequest,
+    **more,
+):
     """Text, tokens and reason of every row."""
     texts: dict = {}
     for piece in stream_text(model, prompts, decoder, request, **more):
@@ -162,7 +176,7 @@ def read(decoder: Decoder, model: Fixed, prompts: list[list[int]], request: Requ
 
 def test_a_stop_string_ends_a_row_and_the_others_go_on() -> None:
     model = Counting((), vocabulary=128)
-    request = Request(max_tokens=8)
+    request = GenerationRequest(max_tokens=8)
     texts = read(Letters(), model, [[ord("a")], [ord("A")]], request, stops=["de", "z"])
     assert list(texts.values()) == [
         ("bc", [*b"bcde"], "stop"),
@@ -172,7 +186,7 @@ def test_a_stop_string_ends_a_row_and_the_others_go_on() -> None:
 
 
 def test_a_stop_token_is_no_text_but_lets_out_what_was_held_back() -> None:
-    request = Request(max_tokens=8, stop={ord("e")})
+    request = GenerationRequest(max_tokens=8, stop={ord("e")})
     model = Counting((), vocabulary=128)
     texts = read(Letters(), model, [[ord("a")]], request, stops=["cdx"])
     assert list(texts.values()) == [("bcd", [*b"bcde"], "stop")]
@@ -180,7 +194,7 @@ def test_a_stop_token_is_no_text_but_lets_out_what_was_held_back() -> None:
 
 def test_the_longest_text_lets_out_what_was_held_back() -> None:
     model = Counting((), vocabulary=128)
-    texts = read(Letters(), model, [[ord("a")]], Request(max_tokens=3), stops=["cdx"])
+    texts = read(Letters(), model, [[ord("a")]], GenerationRequest(max_tokens=3), stops=["cdx"])
     assert list(texts.values()) == [("bcd", [*b"bcd"], "length")]
 
 
@@ -192,7 +206,9 @@ def test_streamed_text_is_the_text_of_the_streamed_tokens(
     decoder = DECODERS["byte"]
     prompts = [decoder.encode(text) for text in ("the", "cat sat", "語", "mat")]
     model = Hashing((), vocabulary=decoder.vocabulary)
-    request = Request(policy=policy, max_tokens=60, samples=2, first=7, stop={decoder.eos})
+    request = GenerationRequest(
+        policy=policy, max_tokens=60, samples=2, first=7, stop={decoder.eos}
+    )
     texts = read(decoder, model, prompts, request, stops=stops)
     assert len(texts) == 8
     for row, (text, tokens, reason) in texts.items():
@@ -205,7 +221,7 @@ def test_streamed_text_is_the_text_of_the_streamed_tokens(
 
 def test_pieces_carry_the_log_probabilities_of_their_tokens() -> None:
     model = Counting((), vocabulary=128)
-    request = Request(max_tokens=2, alternatives=2)
+    request = GenerationRequest(max_tokens=2, alternatives=2)
     pieces = list(stream_text(model, [[ord("a")]], Letters(), request))
     logs = torch.nn.functional.one_hot(torch.tensor(5), 128).float().log_softmax(-1)
     for piece in pieces:
@@ -220,5 +236,5 @@ def test_text_can_be_left_off_at_any_time() -> None:
         def after(self, read: Tensor) -> Tensor:
             return torch.nn.functional.one_hot(read[:, -1], 128).float()
 
-    stream = stream_text(Endless(()), [[ord("a")]], Letters(), Request(max_tokens=10**6))
+    stream = stream_text(Endless(()), [[ord("a")]], Letters(), GenerationRequest(max_tokens=10**6))
     assert [next(stream).text for _ in range(3)] == ["a", "a", "a"]
