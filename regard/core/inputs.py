@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, UInt8
@@ -55,6 +55,9 @@ LOCAL_LIMITS = replace(LIMITS, characters=2**31, file_bytes=2**31)
 """For the files and the stdin of whoever runs a command."""
 
 Kind = TypeVar("Kind", bound="Input")
+WrittenKind = TypeVar("WrittenKind", bound="Written")
+TextKind = TypeVar("TextKind", bound="Text")
+SeveralKind = TypeVar("SeveralKind", bound="Several")
 
 
 class Input(ABC):
@@ -74,7 +77,7 @@ class Input(ABC):
 
     @classmethod
     @abstractmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(cls: type[Kind], data: bytes, where: str, limits: InputLimits = LIMITS) -> Kind:
         """From the content of a file; `where` is what errors call it."""
 
 
@@ -103,11 +106,13 @@ class Written(Input):
 
     @classmethod
     @abstractmethod
-    def from_text(cls, text: str, where: str) -> Self:
+    def from_text(cls: type[WrittenKind], text: str, where: str) -> WrittenKind:
         """From a line or the text of a file; `where` is what errors call it."""
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(
+        cls: type[WrittenKind], data: bytes, where: str, limits: InputLimits = LIMITS
+    ) -> WrittenKind:
         """UTF-8."""
         return cls.from_text(_decoded(data, where), where)
 
@@ -129,7 +134,7 @@ class Text(Written):
         _within(self.name, len(self.text), limits.characters, "characters")
 
     @classmethod
-    def from_text(cls, text: str, where: str) -> Self:
+    def from_text(cls: type[TextKind], text: str, where: str) -> TextKind:
         """The text as it is."""
         return cls(text)
 
@@ -159,7 +164,7 @@ class Pair(Written):
         _within(self.name, len(self.first) + len(self.second), limits.characters, "characters")
 
     @classmethod
-    def from_text(cls, text: str, where: str) -> Self:
+    def from_text(cls, text: str, where: str) -> "Pair":
         """Split at the first tab."""
         parts = text.split("\t", 1)
         if len(parts) != 2:
@@ -189,7 +194,7 @@ class Image(Input):
         _within(self.name, self.pixels[0].numel(), limits.pixels, "pixels")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Image":
         """PNG, JPEG, WebP or GIF, turned as its EXIF says; transparency becomes white."""
         pillow, operations = _package("PIL.Image", "vision"), _package("PIL.ImageOps", "vision")
         try:
@@ -238,7 +243,7 @@ class Sound(Input):
         _within(self.name, self.seconds, limits.seconds, "seconds")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Sound":
         """WAV, FLAC or Ogg."""
         soundfile = _package("soundfile", "speech")
         try:
@@ -271,7 +276,7 @@ class Video(Input):
         _within(self.name, self.frames[0, 0].numel(), limits.pixels, "pixels a frame")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Video":
         """Any container and codec that PyAV reads."""
         av = _package("av", "vision")
         frames: list[Tensor] = []
@@ -318,7 +323,7 @@ class Music(Input):
         _within(self.name, len(self.notes), limits.points, "notes")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Music":
         """MIDI: the notes of all tracks, in the order in which they begin."""
         symusic = _package("symusic", "music")
         try:
@@ -352,7 +357,7 @@ class Strokes(Input):
         _within(self.name, len(self.points), limits.points, "points")
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Strokes":
         """JSON: a list of [right, down, lifted]."""
         try:
             points = torch.tensor(json.loads(_decoded(data, where)), dtype=torch.float32)
@@ -384,14 +389,21 @@ class Several(Input):
             part.check(limits)
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> Self:
+    def from_bytes(
+        cls: type[SeveralKind], data: bytes, where: str, limits: InputLimits = LIMITS
+    ) -> SeveralKind:
         """JSON: a list of `{"kind": "image", "input": ...}`; files are in base 64."""
         return cls.from_json(_json(_decoded(data, where), where), where, limits)
 
     @classmethod
     def from_json(
-        cls, value: object, where: str, limits: InputLimits = LIMITS, *, files: bool = False
-    ) -> Self:
+        cls: type[SeveralKind],
+        value: object,
+        where: str,
+        limits: InputLimits = LIMITS,
+        *,
+        files: bool = False,
+    ) -> SeveralKind:
         """From such a list; with `files`, a part may have the path of a file instead: `"file"`."""
         if not isinstance(value, list):
             raise UserError(f'{where}: expected a list of {{"kind": ..., "input": ...}}')
