@@ -1,11 +1,11 @@
-"""Attention as four questions asked in order: score, mask, weigh, read.
+"""Attention in four steps: score, mask, weigh, read.
 
-Every mechanism is a choice in one of the slots; the tables name those there are. To add one, write
-its class and add its row here.
+Every mechanism is a choice in one of the slots; the tables below list them. To add one, write its
+class and add its row here. One of your own needs no row (docs/add-a-score.md).
 """
 
 from regard.attention.attend import Attend, Memory
-from regard.attention.edit import frozen, permuted, rows_of, uniform, without
+from regard.attention.edit import frozen, only_rows, permuted, uniform, without
 from regard.attention.mask import (
     Mask,
     blocks,
@@ -19,9 +19,9 @@ from regard.attention.mask import (
 )
 from regard.attention.past import START, Past
 from regard.attention.place import LocalMonotonic, LocalPredictive, MixtureWindow, ShiftSharpen
-from regard.attention.read import Copy, Gather, Hops, Read, WeightedSum, copied, gathered
+from regard.attention.read import Copy, Gather, Hops, Read, WeightedSum, gather_chosen, sum_by_token
 from regard.attention.relative import RelativeClipped, RelativeSkewed, RelativeXL, sinusoid, skew
-from regard.attention.sample import Drawn, Sample
+from regard.attention.sample import Sample, SampledRead
 from regard.attention.score import (
     Additive,
     Bilinear,
@@ -124,13 +124,73 @@ def weigh_named(name: str, width: int) -> Weigh:
 
 
 __all__ = [
-    "SCORES", "START", "WEIGHS", "Additive", "Argmax", "Attend", "Bilinear", "Call", "Copy",
-    "Cosine", "Coverage", "Dot", "Drawn", "Edit", "Entmax15", "Even", "Gather", "Hops",
-    "LocalMonotonic", "LocalPredictive", "Location", "LocationAware", "Look", "Mask", "Memory",
-    "MixtureWindow", "Past", "Read", "RelativeClipped", "RelativeSkewed", "RelativeXL", "Sample",
-    "ScaledDot", "Score", "ShiftSharpen", "Sigmoid", "Smoothed", "Softmax", "Sparsemax",
-    "StraightThrough", "Tape", "TopK", "Weigh", "WeightedSum", "blocks", "blocks_2d", "causal",
-    "copied", "frozen", "gathered", "intervene", "padding", "permuted", "prefix", "record",
-    "register_score", "register_weigh", "rows_of", "score_class", "score_named", "segment", "sinusoid", "sites_of", "skew", "table", "uniform",
-    "weigh_named", "window", "without",
+    "SCORES",
+    "START",
+    "WEIGHS",
+    "Additive",
+    "Argmax",
+    "Attend",
+    "Bilinear",
+    "Call",
+    "Copy",
+    "Cosine",
+    "Coverage",
+    "Dot",
+    "Edit",
+    "Entmax15",
+    "Even",
+    "Gather",
+    "Hops",
+    "LocalMonotonic",
+    "LocalPredictive",
+    "Location",
+    "LocationAware",
+    "Look",
+    "Mask",
+    "Memory",
+    "MixtureWindow",
+    "Past",
+    "Read",
+    "RelativeClipped",
+    "RelativeSkewed",
+    "RelativeXL",
+    "Sample",
+    "SampledRead",
+    "ScaledDot",
+    "Score",
+    "ShiftSharpen",
+    "Sigmoid",
+    "Smoothed",
+    "Softmax",
+    "Sparsemax",
+    "StraightThrough",
+    "Tape",
+    "TopK",
+    "Weigh",
+    "WeightedSum",
+    "blocks",
+    "blocks_2d",
+    "causal",
+    "frozen",
+    "gather_chosen",
+    "intervene",
+    "only_rows",
+    "padding",
+    "permuted",
+    "prefix",
+    "record",
+    "register_score",
+    "register_weigh",
+    "score_class",
+    "score_named",
+    "segment",
+    "sinusoid",
+    "sites_of",
+    "skew",
+    "sum_by_token",
+    "table",
+    "uniform",
+    "weigh_named",
+    "window",
+    "without",
 ]  # fmt: skip

@@ -1,4 +1,8 @@
-"""score -> mask -> weigh -> read: the one place where attention happens.
+"""score -> mask -> weigh -> read: the attention of every model.
+
+All models attend through `Attend`. For speed, two kernels compute the same product elsewhere when a
+decoder takes single steps: regard/layers/stepwise.py and regard/kernels/single_query.py. They pass
+their weights to `record` through `Attend`, and a site with an active edit is computed by `Attend`.
 
 >>> import torch
 >>> attend = Attend(ScaledDot(8))
@@ -15,7 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from regard.attention.mask import Mask, described
+from regard.attention.mask import Mask, describe_value
 from regard.attention.past import START, Past
 from regard.attention.read import Read, WeightedSum
 from regard.attention.score import ProductScore, Score
@@ -27,12 +31,12 @@ from regard.core.precision import float32_or_wider
 from regard.kernels.switch import enabled
 
 CHUNK_ELEMENTS = 2**19
-"""Weights that are computed again at a time when a fused attention is recorded: 2 MiB."""
+"""Weights of a fused attention that are computed at a time for a record: 2 MiB."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What can be looked at: prepared keys and their values. Nothing of it hides on a module."""
+    """Prepared keys and their values. It is a value: no module keeps any of it."""
 
     key: Float[Tensor, "B H K F"]
     value: Shaped[Tensor, "B H K W"]
@@ -43,7 +47,7 @@ class Memory:
 
 
 class Attend(Site):
-    """Ask queries of a memory. What kind of attention it is, its slots say."""
+    """Attention of queries to a memory; the slots decide which mechanism it is."""
 
     def __init__(
         self,
@@ -68,19 +72,19 @@ class Attend(Site):
 
     @property
     def carries(self) -> bool:
-        """Does a step depend on more than the position of the step before? Then use `step`."""
+        """Does a step need more of the step before than its position? Then use `step`."""
         return self.sequential or self.weigh.carries
 
     @property
     def by_content(self) -> bool:
-        """Do the weights depend on queries and keys alone, and not on where they stand?
+        """Do the weights depend on queries and keys alone, and not on their positions?
 
-        True of what a fused kernel can do; others are taken to mind.
+        True where a fused kernel applies; False for all others, to be safe.
         """
         return isinstance(self.score, ProductScore) and self.weigh.temperature is not None
 
     def remember(self, key: Float[Tensor, "B H K E"], value: Shaped[Tensor, "B H K W"]) -> Memory:
-        """Prepare a source to be looked at; once, however many queries will follow."""
+        """Prepare keys and values, once for all queries that follow."""
         if key.dim() != 4 or key.shape[3] != self.score.key_width:
             raise UserError(
                 f"keys must be [batch, heads, keys, {self.score.key_width}] for "
@@ -100,16 +104,16 @@ class Attend(Site):
         mask: Mask | None = None,
         past: Past = START,
     ) -> Float[Tensor, "B H Q ..."]:
-        """What each query takes home; by a fused kernel where the slots allow one."""
+        """What each query reads; with a fused kernel where the slots allow one."""
         self._check(query, memory, mask, past)
-        wanted = heard(self)
-        asked = self._fusable(query)
-        if asked is None or (wanted is not None and wanted.edits):
-            weights = self._weights(query, memory, mask, past, wanted)
+        open_tapes = heard(self)
+        fused_query = self._fusable(query)
+        if fused_query is None or (open_tapes is not None and open_tapes.edits):
+            weights = self._weights(query, memory, mask, past, open_tapes)
             return self._read(weights, memory.value)
-        if wanted is not None:
-            self._record_fused(asked, memory, mask, past, wanted)
-        return self._fused(asked, memory, mask, past)
+        if open_tapes is not None:
+            self._record_fused(fused_query, memory, mask, past, open_tapes)
+        return self._fused(fused_query, memory, mask, past)
 
     def record_elsewhere(
         self,
@@ -117,12 +121,12 @@ class Attend(Site):
         memory: Memory,
         mask: Mask | None,
         past: Past,
-        wanted: Heard,
+        open_tapes: Heard,
     ) -> None:
         """Record an attention that layers/stepwise.py computes without its weights."""
-        asked = self._fusable(query)
-        assert asked is not None
-        self._record_fused(asked, memory, mask, past, wanted)
+        fused_query = self._fusable(query)
+        assert fused_query is not None
+        self._record_fused(fused_query, memory, mask, past, open_tapes)
 
     def weights(
         self,
@@ -131,7 +135,7 @@ class Attend(Site):
         mask: Mask | None = None,
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
-        """Where each query looks, for models that point or copy rather than read."""
+        """The attention weights, for models that point or copy rather than read."""
         self._check(query, memory, mask, past)
         return self._weights(query, memory, mask, past, heard(self))
 
@@ -142,68 +146,70 @@ class Attend(Site):
         mask: Mask | None = None,
         past: Past = START,
     ) -> tuple[Float[Tensor, "B H Q ..."], Past]:
-        """What each query takes home, and the past to give to the next step."""
+        """What each query reads, and the past for the next step."""
         weights = self.weights(query, memory, mask, past)
         return self._read(weights, memory.value), self.after(query, weights, past)
 
     def _fusable(self, query: Tensor) -> Tensor | None:
-        """What a fused kernel is asked: for a product score, softmax weights and a summed read."""
+        """The queries for a fused kernel; None unless score, weighing and read allow one."""
         if self.weigh.temperature is None or not self.read.fusable:
             return None
         if not enabled("fused_attention"):
             return None
         return self.score.product(query)
 
-    def _fused(self, asked: Tensor, memory: Memory, mask: Mask | None, past: Past) -> Tensor:
-        queries, keys = asked.shape[2], memory.key.shape[2]
+    def _fused(self, fused_query: Tensor, memory: Memory, mask: Mask | None, past: Past) -> Tensor:
+        queries, keys = fused_query.shape[2], memory.key.shape[2]
         lowered = (
             None
             if mask is None
-            else mask.lower(queries, keys, first=past.first, device=asked.device)
+            else mask.lower(queries, keys, first=past.first, device=fused_query.device)
         )
         assert self.weigh.temperature is not None
         return F.scaled_dot_product_attention(
-            asked,
+            fused_query,
             memory.key,
             memory.value,
             attn_mask=lowered.table if lowered else None,
             is_causal=lowered.is_causal if lowered else False,
             dropout_p=self.dropout.p if self.training else 0.0,
             scale=self.score.scale / self.weigh.temperature,
-            enable_gqa=asked.shape[1] != memory.key.shape[1],
+            enable_gqa=fused_query.shape[1] != memory.key.shape[1],
         )  # [B,H,Q,W]
 
     def _weights(
-        self, query: Tensor, memory: Memory, mask: Mask | None, past: Past, wanted: Heard | None
+        self, query: Tensor, memory: Memory, mask: Mask | None, past: Past, open_tapes: Heard | None
     ) -> Tensor:
-        """The weights written out and recorded; row by row where a row needs the one before."""
-        key = spread(memory.key, query.shape[1])
+        """The attention weights, recorded; row by row where a row needs the one before."""
+        key = repeat_heads(memory.key, query.shape[1])
         if self.sequential and query.shape[2] > 1:
             rows, now = [], past
             for row in query.split(1, dim=2):
-                rows.append(self._edited(row, key, mask, now, wanted))
+                rows.append(self._edited_weights(row, key, mask, now, open_tapes))
                 now = self.after(row, rows[-1], now)
             weights = torch.cat(rows, dim=2)
         else:
-            weights = self._edited(query, key, mask, past, wanted)
-        if wanted is not None:
-            self.record_weights(weights, past, wanted)
+            weights = self._edited_weights(query, key, mask, past, open_tapes)
+        if open_tapes is not None:
+            self.record_weights(weights, past, open_tapes)
         return weights
 
-    def record_weights(self, weights: Float[Tensor, "B H Q K"], past: Past, wanted: Heard) -> None:
+    def record_weights(
+        self, weights: Float[Tensor, "B H Q K"], past: Past, open_tapes: Heard
+    ) -> None:
         """Record weights that were computed here or by another kernel (layers/stepwise.py)."""
-        for name, tape in wanted.tapes:
+        for name, tape in open_tapes.tapes:
             heads = tape.chosen_heads(name, weights.shape[1])
             rows = tape.chosen_rows(name, weights.shape[2])
-            kept = _taken(_taken(weights.detach(), 1, heads), 2, rows)
+            kept = _select_along(_select_along(weights.detach(), 1, heads), 2, rows)
             tape.add(self._call(name, kept, heads, rows, past))
 
-    def _edited(
-        self, query: Tensor, key: Tensor, mask: Mask | None, past: Past, wanted: Heard | None
+    def _edited_weights(
+        self, query: Tensor, key: Tensor, mask: Mask | None, past: Past, open_tapes: Heard | None
     ) -> Tensor:
-        """score, mask, weigh, and the edits if there are any."""
+        """score, mask, weigh, and the active edits."""
         queries, keys = query.shape[2], key.shape[2]
-        past = past.grown(keys)
+        past = past.pad_to(keys)
         scores = self.score(query, key, past)  # [B,H,Q,K]
         allowed = (
             None
@@ -211,15 +217,15 @@ class Attend(Site):
             else mask.table(queries, keys, first=past.first, device=query.device)
         )
         weights: Tensor = self.weigh(scores, allowed, query, past)  # [B,H,Q,K]
-        if wanted is None or not wanted.edits:
+        if open_tapes is None or not open_tapes.edits:
             return weights
-        return edited(weights, wanted, self.kind, past.first, allowed)
+        return edited(weights, open_tapes, self.kind, past.first, allowed)
 
     def after(self, query: Tensor, weights: Tensor, past: Past) -> Past:
-        """The past of the query that comes after these."""
+        """The past of the next query."""
         state = self.weigh.advance(query, past)
         total = weights.sum(2, keepdim=True, dtype=float32_or_wider(weights.dtype))
-        before = past.grown(weights.shape[3]).total
+        before = past.pad_to(weights.shape[3]).total
         return replace(
             past,
             first=past.first + query.shape[2],
@@ -229,24 +235,26 @@ class Attend(Site):
         )
 
     def _read(self, weights: Tensor, value: Tensor) -> Tensor:
-        out: Tensor = self.read(self.dropout(weights), spread(value, weights.shape[1]))
+        out: Tensor = self.read(self.dropout(weights), repeat_heads(value, weights.shape[1]))
         return out
 
     @torch.no_grad()
     def _record_fused(
-        self, asked: Tensor, memory: Memory, mask: Mask | None, past: Past, wanted: Heard
+        self, fused_query: Tensor, memory: Memory, mask: Mask | None, past: Past, open_tapes: Heard
     ) -> None:
-        """Compute again the weights that a tape asks for, and only those."""
-        group = asked.shape[1] // memory.key.shape[1]
-        for name, tape in wanted.tapes:
-            heads = tape.chosen_heads(name, asked.shape[1])
-            rows = tape.chosen_rows(name, asked.shape[2])
-            query = _taken(_taken(asked, 1, heads), 2, rows) * self.score.scale  # [B,N,Q,E]
-            key = _taken(memory.key, 1, tuple(head // group for head in heads))  # [B,N,K,E]
-            kept = self._written_out(query, key.transpose(2, 3), mask, past.first, heads, rows)
+        """Compute the weights of the sites, heads and rows of the open tapes, and only those."""
+        group = fused_query.shape[1] // memory.key.shape[1]
+        for name, tape in open_tapes.tapes:
+            heads = tape.chosen_heads(name, fused_query.shape[1])
+            rows = tape.chosen_rows(name, fused_query.shape[2])
+            query = (
+                _select_along(_select_along(fused_query, 1, heads), 2, rows) * self.score.scale
+            )  # [B,N,Q,E]
+            key = _select_along(memory.key, 1, tuple(head // group for head in heads))  # [B,N,K,E]
+            kept = self._chosen_weights(query, key.transpose(2, 3), mask, past.first, heads, rows)
             tape.add(self._call(name, kept, heads, rows, past))
 
-    def _written_out(
+    def _chosen_weights(
         self,
         query: Tensor,
         key: Tensor,
@@ -255,21 +263,23 @@ class Attend(Site):
         heads: Sequence[int],
         rows: Sequence[int],
     ) -> Tensor:
-        """The weights of chosen heads and rows, in pieces that stay in a cache."""
+        """The weights of chosen heads and rows, in pieces that fit a cache."""
         batch, keys = query.shape[0], key.shape[3]
         weights = query.new_empty(*query.shape[:3], keys)  # [B,N,Q,K]
-        a_row = max(1, len(heads) * keys)
-        tall = max(1, min(len(rows), CHUNK_ELEMENTS // a_row))
-        deep = max(1, CHUNK_ELEMENTS // (a_row * tall))
+        row_size = max(1, len(heads) * keys)
+        height = max(1, min(len(rows), CHUNK_ELEMENTS // row_size))
+        depth = max(1, CHUNK_ELEMENTS // (row_size * height))
         positions = torch.tensor(rows, device=query.device) + first
-        for few in (slice(start, start + tall) for start in range(0, len(rows), tall)):
-            allowed = None if mask is None else mask.rows(positions[few], keys)
+        for rows_slice in (slice(start, start + height) for start in range(0, len(rows), height)):
+            allowed = None if mask is None else mask.rows(positions[rows_slice], keys)
             if allowed is not None and allowed.shape[1] > 1:
-                allowed = _taken(allowed, 1, heads)
-            for some in (slice(start, start + deep) for start in range(0, batch, deep)):
-                scores = query[some, :, few] @ key[some]
-                shown = allowed if allowed is None or allowed.shape[0] == 1 else allowed[some]
-                weights[some, :, few] = self.weigh(scores, shown)
+                allowed = _select_along(allowed, 1, heads)
+            for items_slice in (slice(start, start + depth) for start in range(0, batch, depth)):
+                scores = query[items_slice, :, rows_slice] @ key[items_slice]
+                visible = (
+                    allowed if allowed is None or allowed.shape[0] == 1 else allowed[items_slice]
+                )
+                weights[items_slice, :, rows_slice] = self.weigh(scores, visible)
         return weights
 
     def _call(
@@ -286,7 +296,7 @@ class Attend(Site):
         )
 
     def _check(self, query: Tensor, memory: Memory, mask: Mask | None, past: Past) -> None:
-        """Refuse shapes that do not fit, before anything broadcasts."""
+        """Raise for shapes that do not fit, before anything broadcasts."""
         key = memory.key
         if query.dim() != 4 or query.shape[3] != self.score.width:
             raise UserError(
@@ -305,19 +315,20 @@ class Attend(Site):
             return
         if not isinstance(mask, Mask):
             raise UserError(
-                f"mask must be a Mask such as causal() or padding(lengths), not {described(mask)}; "
-                "wrap booleans, True where a query may look, in regard.attention.table(...)"
+                "mask must be a Mask such as causal() or padding(lengths), not "
+                f"{describe_value(mask)}; wrap booleans, True where a query may attend, in "
+                "regard.attention.table(...)"
             )
         mask.check(query.shape[0], query.shape[1], past.first + query.shape[2], key.shape[2])
 
 
-def spread(shared: Tensor, heads: int) -> Tensor:
+def repeat_heads(shared: Tensor, heads: int) -> Tensor:
     """Key-value heads repeated for the query heads that share them: `[B,G,K,E]` to `[B,H,K,E]`."""
     group = heads // shared.shape[1]
     return shared if group == 1 else shared.repeat_interleave(group, dim=1)
 
 
-def _taken(tensor: Tensor, dim: int, indices: Sequence[int]) -> Tensor:
+def _select_along(tensor: Tensor, dim: int, indices: Sequence[int]) -> Tensor:
     """The chosen entries along one axis: a view where they are neighbours, else a copy."""
     start, count = indices[0] if indices else 0, len(indices)
     if tuple(indices) == tuple(range(start, start + count)):

@@ -1,7 +1,7 @@
-"""Edits that are ready made, for `intervene`: uniform, permuted, frozen, without.
+"""Edits for `intervene`: uniform, permuted, frozen, without.
 
-An edit takes weights `[B,H,Q,K]` and a `Look`, and returns weights of the same shape. These keep to
-the keys that are allowed; one of your own may do as it likes.
+An edit takes weights `[B,H,Q,K]` and a `Look`, and returns weights of the same shape. These give no
+weight to forbidden keys; one of your own may.
 
 >>> import torch
 >>> allowed = torch.tensor([[[[True, True, False]]]])
@@ -20,8 +20,8 @@ from regard.core.errors import UserError
 
 
 def uniform(weights: Tensor, look: Look) -> Tensor:
-    """Every allowed key weighs the same."""
-    allowed = permitted(weights, look).to(weights.dtype)
+    """The same weight for every allowed key."""
+    allowed = allowed_keys(weights, look).to(weights.dtype)
     return allowed / allowed.sum(-1, keepdim=True).clamp_min(1)
 
 
@@ -30,7 +30,7 @@ def permuted(seed: int = 0) -> Edit:
     draws = torch.Generator().manual_seed(seed)
 
     def edit(weights: Tensor, look: Look) -> Tensor:
-        allowed = permitted(weights, look)
+        allowed = allowed_keys(weights, look)
         noise = torch.rand(weights.shape, generator=draws).to(weights.device)
         shuffled = noise.masked_fill(~allowed, 2.0).argsort(-1)  # allowed keys first
         ordered = (
@@ -42,7 +42,7 @@ def permuted(seed: int = 0) -> Edit:
 
 
 def frozen(weights: Tensor) -> Edit:
-    """These weights, whatever the model would have looked at."""
+    """These weights in place of those that the model computes."""
 
     def edit(own: Tensor, look: Look) -> Tensor:
         if weights.shape != own.shape:
@@ -56,7 +56,7 @@ def frozen(weights: Tensor) -> Edit:
 
 
 def without(*heads: int) -> Edit:
-    """These heads look at nothing and read zeros."""
+    """These heads have no weights and read zeros."""
 
     def edit(weights: Tensor, look: Look) -> Tensor:
         count = weights.shape[1]
@@ -70,8 +70,8 @@ def without(*heads: int) -> Edit:
     return edit
 
 
-def rows_of(rows: Sequence[int], edit: Edit) -> Edit:
-    """An edit kept to some query rows of each call; the others stay as they are."""
+def only_rows(rows: Sequence[int], edit: Edit) -> Edit:
+    """An edit of some query rows of each call; the others stay as they are."""
 
     def only(weights: Tensor, look: Look) -> Tensor:
         changed = weights.clone()
@@ -81,7 +81,7 @@ def rows_of(rows: Sequence[int], edit: Edit) -> Edit:
     return only
 
 
-def permitted(weights: Tensor, look: Look) -> Tensor:
+def allowed_keys(weights: Tensor, look: Look) -> Tensor:
     """The allowed keys, at the full shape of the weights."""
     if look.allowed is None:
         return torch.ones_like(weights, dtype=torch.bool)

@@ -1,8 +1,8 @@
-"""Mask: which keys may be looked at? True always means "may look".
+"""Mask: which keys may a query attend to? True always means "may attend".
 
-A mask is a rule over positions, not a table: rules combine exactly with `&`, `|` and `~`, know
-nothing of lengths until they are used, and become a table only where a kernel needs one. With a
-decoding cache the queries start at key position `first`.
+A mask is a rule over positions, not a table: rules combine exactly with `&`, `|` and `~`, need no
+lengths until they are used, and become a table only where a kernel needs one. With a decoding cache
+the queries start at key position `first`.
 
 >>> (causal() & window(left=1)).table(3, 3)[0, 0].int().tolist()
 [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
@@ -24,8 +24,8 @@ _Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Lowered:
-    """What a fused kernel takes: a table, or none and the word whether it is to be causal."""
+class KernelMask:
+    """A mask for a fused kernel: a table, or no table and a flag for causal."""
 
     table: Bool[Tensor, "#B #H #Q K"] | None
     is_causal: bool = False
@@ -33,26 +33,26 @@ class Lowered:
 
 @dataclass(frozen=True, repr=False)
 class Mask:
-    """A rule that says which key positions each query position may look at."""
+    """A rule for which key positions each query position may attend to."""
 
     rule: _Rule
     text: str
     batch: int | None = None
-    """How many batch rows the rule speaks of; None where it is the same for all."""
+    """The number of batch rows of the rule; None where it is the same for all."""
     heads: int | None = None
-    """How many heads it speaks of; None where it is the same for all."""
+    """Its number of heads; None where it is the same for all."""
     queries: int | None = None
-    """How many query positions it speaks of; None where it is a rule for any."""
+    """Its number of query positions; None where it holds for any number."""
     keys: int | None = None
-    """How many keys it speaks of; None where it is a rule for any."""
+    """Its number of keys; None where it holds for any number."""
     by_row: bool = True
-    """Does the answer depend on the query's position?"""
+    """Does it depend on the position of the query?"""
     compound: bool = False
-    """Was it joined of two? Then it wants brackets inside another."""
+    """Is it made of two masks? Then it needs brackets inside another."""
     only_causal: bool = False
     """Is it exactly "keys up to my own position"? The kernels have a fast path for that."""
     memo: dict[tuple[object, ...], Tensor] = field(default_factory=dict, compare=False)
-    """The table made last; the layers of a model ask for the same one in turn."""
+    """The last table, since all layers of a model use the same one."""
 
     def __and__(self, other: "Mask") -> "Mask":
         return self._join(other, "&", torch.logical_and)
@@ -74,7 +74,7 @@ class Mask:
     def _join(self, other: "Mask", sign: str, how: Callable[[Tensor, Tensor], Tensor]) -> "Mask":
         if not isinstance(other, Mask):
             raise UserError(
-                f"a mask joins with a mask, not with {described(other)}; "
+                f"a mask joins with a mask, not with {describe_value(other)}; "
                 "wrap a table of booleans in regard.attention.table(...)"
             )
         left, right = self.rule, other.rule
@@ -101,7 +101,7 @@ class Mask:
         return self.text
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        """Refuse a shape that the rule does not speak of; `queries` counts from position 0."""
+        """Raise for a shape that the rule is not for; `queries` counts from position 0."""
         ours = (self.batch, self.heads, self.queries, self.keys)
         theirs = (batch, heads, queries, keys)
         if any(own not in (None, given) for own, given in zip(ours, theirs, strict=True)):
@@ -118,25 +118,29 @@ class Mask:
         first: int = 0,
         device: torch.device | str | None = None,
     ) -> Bool[Tensor, "#B #H #Q K"]:
-        """The rule written out; one row where it is the same for all queries."""
-        asked = (1, 0) if not self.by_row else (queries, first)
+        """The rule as a table; one row where it is the same for all queries."""
+        rows_and_first = (1, 0) if not self.by_row else (queries, first)
         if torch.compiler.is_exporting():  # sizes are symbols then, and no keys of a table
-            rows = torch.arange(asked[1], asked[1] + asked[0], device=device)
+            rows = torch.arange(
+                rows_and_first[1], rows_and_first[1] + rows_and_first[0], device=device
+            )
             return self.rows(rows, keys)
         # A table made in inference mode cannot be saved for a backward pass. (torch.compile cannot
-        # trace the question.)
+        # trace this check.)
         mode = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
-        name = (*asked, keys, torch.device(device or "cpu"), mode)
-        found = self.memo.get(name)
-        if found is None:
-            rows = torch.arange(asked[1], asked[1] + asked[0], device=device)
-            found = self.rows(rows, keys)
+        name = (*rows_and_first, keys, torch.device(device or "cpu"), mode)
+        cached = self.memo.get(name)
+        if cached is None:
+            rows = torch.arange(
+                rows_and_first[1], rows_and_first[1] + rows_and_first[0], device=device
+            )
+            cached = self.rows(rows, keys)
             self.memo.clear()
-            self.memo[name] = found
-        return found
+            self.memo[name] = cached
+        return cached
 
     def rows(self, positions: Int[Tensor, "Q"], keys: int) -> Bool[Tensor, "#B #H #Q K"]:
-        """The rule written out for chosen query positions."""
+        """The rule as a table for chosen query positions."""
         columns = torch.arange(keys, device=positions.device)
         truth = self.rule(positions[:, None], columns[None, :])
         while truth.dim() < 4:
@@ -145,14 +149,14 @@ class Mask:
 
     def lower(
         self, queries: int, keys: int, *, first: int = 0, device: torch.device | str | None = None
-    ) -> Lowered:
-        """The least that a fused kernel must be given: nothing, the word causal, or a table."""
+    ) -> KernelMask:
+        """The cheapest form for a fused kernel: nothing, the causal flag, or a table."""
         if self.only_causal:
             if first + 1 >= keys:  # a decoding step sees all there is
-                return Lowered(None)
+                return KernelMask(None)
             if first == 0 and queries == keys:
-                return Lowered(None, is_causal=True)
-        return Lowered(self.table(queries, keys, first=first, device=device))
+                return KernelMask(None, is_causal=True)
+        return KernelMask(self.table(queries, keys, first=first, device=device))
 
 
 def causal() -> Mask:
@@ -180,7 +184,7 @@ def padding(real: Int[Tensor, "B"] | Bool[Tensor, "B K"]) -> Mask:
             keys=real.shape[1],
             by_row=False,
         )
-    lengths = whole("padding", real)
+    lengths = check_lengths("padding", real)
     return Mask(
         lambda q, k: k < lengths.to(k.device)[:, None, None, None],
         f"padding({_shortened(lengths)})",
@@ -233,7 +237,7 @@ def blocks_2d(
     """Pixels around the query's block, in an image read row by row.
 
     A row has `columns` pixels; the image is cut into blocks of `size` = (rows, columns). A query
-    looks at its own block, at `above` rows over it and at `left` and `right` columns beside it
+    attends to its own block, `above` rows over it, and `left` and `right` columns beside it
     (Parmar et al. 2018, 2-D). To generate, add `& causal()`.
     """
     positive("columns", columns)
@@ -256,11 +260,11 @@ def segment(query_ids: Int[Tensor, "B T"], key_ids: Int[Tensor, "B S"] | None = 
     for name, ids in (("query_ids", query_ids), ("key_ids", key_ids)):
         if ids.dim() != 2 or ids.is_floating_point():
             raise UserError(
-                f"segment takes whole numbers of [batch, positions], but {name} is {described(ids)}"
+                f"segment takes integers of [batch, positions], but {name} is {describe_value(ids)}"
             )
     if query_ids.shape[0] != key_ids.shape[0]:
         raise UserError(
-            f"segment: query_ids speak of a batch of {query_ids.shape[0]}, key_ids of one of "
+            f"segment: query_ids have a batch of {query_ids.shape[0]}, key_ids one of "
             f"{key_ids.shape[0]}"
         )
 
@@ -280,7 +284,7 @@ def prefix(lengths: Int[Tensor, "B"]) -> Mask:
     >>> prefix(torch.tensor([2])).table(3, 3)[0, 0].int().tolist()
     [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
     """
-    lengths = whole("prefix", lengths)
+    lengths = check_lengths("prefix", lengths)
     return Mask(
         lambda q, k: (k <= q) | (k < lengths.to(k.device)[:, None, None, None]),
         f"prefix({_shortened(lengths)})",
@@ -289,11 +293,11 @@ def prefix(lengths: Int[Tensor, "B"]) -> Mask:
 
 
 def table(allowed: Bool[Tensor, "B H Q K"]) -> Mask:
-    """Your own table, True where a query may look: [batch or 1, heads or 1, queries, keys]."""
+    """Your own table, True where a query may attend: [batch or 1, heads or 1, queries, keys]."""
     if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool or allowed.dim() != 4:
         raise UserError(
             "table takes booleans of [batch or 1, heads or 1, queries, keys], "
-            f"True where a query may look; it was given {described(allowed)}"
+            f"True where a query may attend; it was given {describe_value(allowed)}"
         )
 
     batch, heads, queries, keys = allowed.shape
@@ -307,17 +311,17 @@ def table(allowed: Bool[Tensor, "B H Q K"]) -> Mask:
     )
 
 
-def whole(what: str, lengths: Tensor) -> Tensor:
-    """Lengths as whole numbers, one for each batch row."""
+def check_lengths(what: str, lengths: Tensor) -> Tensor:
+    """The lengths, if they are integers, one for each batch row."""
     if lengths.dim() != 1 or lengths.is_floating_point() or lengths.is_complex():
         raise UserError(
-            f"{what} takes one whole number for each batch row, not {described(lengths)}"
+            f"{what} takes one whole number for each batch row, not {describe_value(lengths)}"
         )
     return lengths
 
 
-def described(given: object) -> str:
-    """What was given, in a few words."""
+def describe_value(given: object) -> str:
+    """A value in a few words, for errors."""
     if isinstance(given, Tensor):
         return f"a {str(given.dtype).removeprefix('torch.')} tensor of {list(given.shape)}"
     return f"a {type(given).__name__}"

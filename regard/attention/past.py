@@ -1,4 +1,4 @@
-"""What came before the first query of a call: a value that a decoder carries along."""
+"""The past: what a step needs of the steps before it, a value that a decoder carries along."""
 
 from dataclasses import dataclass, replace
 
@@ -9,23 +9,23 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """Where the first query stands among the keys, and where the query before it looked.
+    """The position of the first query among the keys, and the weights of the query before it.
 
-    `Attend.step` returns the next one. Nothing of it is kept on a module, so two decodings that run
-    side by side cannot disturb each other, and a beam search may select rows of it at will.
+    `Attend.step` returns the next one. No module keeps any of it, so two decodings that run side
+    by side cannot disturb each other, and a beam search may select its rows.
     """
 
     first: int = 0
-    """The key position at which the first query stands: how many queries came before."""
+    """The key position of the first query: the number of queries before it."""
 
     weights: Float[Tensor, "B H 1 K"] | None = None
-    """The weights of the row before, for mechanisms that look at where they looked."""
+    """The weights of the row before, for mechanisms that use them."""
 
     total: Float[Tensor, "B H 1 K"] | None = None
     """The sum of the weights of all rows before: the coverage of See et al. 2017."""
 
     state: Float[Tensor, "B H 1 M"] | None = None
-    """What the weighing itself carries on, such as the positions of Graves' window."""
+    """A state of the weighing, such as the positions of Graves' window."""
 
     def select(self, rows: Tensor) -> "Past":
         """The past of the chosen batch rows, in that order."""
@@ -37,8 +37,8 @@ class Past:
             self, weights=pick(self.weights), total=pick(self.total), state=pick(self.state)
         )
 
-    def grown(self, keys: int) -> "Past":
-        """The past for so many keys: those that came since weigh nothing in it."""
+    def pad_to(self, keys: int) -> "Past":
+        """The past for this many keys: newer keys have weight zero."""
 
         def pad(value: Tensor | None) -> Tensor | None:
             missing = 0 if value is None else keys - value.shape[3]

@@ -1,8 +1,9 @@
-"""Weighings that ask where: Luong's local attention, Graves' window, the NTM's addressing.
+"""Weighings by position: Luong's local attention, Graves' window, the NTM's addressing.
 
-Besides the scores they use the query, from which they emit what they need, and the past: where the
-first query stands and where the row before it looked. Positions, and what depends on them, are
-computed in float32 where the scores are bfloat16 or float16; the weights have the scores' dtype.
+Besides the scores they use the query, from which they compute their parameters, and the past: the
+position of the first query and the weights of the row before it. Positions, and what depends on
+them, are computed in float32 where the scores are bfloat16 or float16; the weights have the dtype
+of the scores.
 """
 
 import torch
@@ -15,8 +16,8 @@ from regard.core.errors import UserError, positive
 from regard.core.precision import float32_or_wider, in_float32, linear_in_float32
 
 
-def _counted(scores: Tensor, allowed: Tensor | None) -> Tensor:
-    """How many keys each row may look at: the source length S of the papers, `[B,H,Q,1]`."""
+def _count_allowed(scores: Tensor, allowed: Tensor | None) -> Tensor:
+    """The number of allowed keys of each row: the source length S of the papers, `[B,H,Q,1]`."""
     dtype = float32_or_wider(scores.dtype)
     if allowed is None:
         return torch.full((), scores.shape[-1], device=scores.device, dtype=dtype)
@@ -29,23 +30,25 @@ def _key_positions(scores: Tensor) -> Tensor:
     return torch.arange(scores.shape[-1], device=scores.device, dtype=dtype)
 
 
-def _both(near: Tensor, allowed: Tensor | None) -> Tensor:
-    """Keys that are near, and allowed."""
+def _near_and_allowed(near: Tensor, allowed: Tensor | None) -> Tensor:
+    """Keys that are both near and allowed."""
     return near if allowed is None else near & allowed
 
 
-def _asked_for(weigh: Weigh, query: Tensor | None) -> Tensor:
-    """The query, which these weighings cannot do without."""
+def _require_query(weigh: Weigh, query: Tensor | None) -> Tensor:
+    """The query, which these weighings need."""
     if query is None:
-        raise UserError(f"{type(weigh).__name__} emits its window from the query: pass query=...")
+        raise UserError(
+            f"{type(weigh).__name__} computes its window from the query: pass query=..."
+        )
     return query
 
 
 class LocalMonotonic(Weigh):
     """Softmax over keys within `reach` of the query's position (Luong et al. 2015, local-m).
 
-    p_t = t. A query past the end of its source looks around the last key, where the paper's window
-    is empty.
+    p_t = t. A query past the end of its source attends around the last key, where the paper's
+    window is empty.
     """
 
     def __init__(self, reach: int = 10) -> None:
@@ -62,9 +65,9 @@ class LocalMonotonic(Weigh):
         """The weights."""
         rows = torch.arange(past.first, past.first + scores.shape[2], device=scores.device)
         keys = _key_positions(scores)
-        centre = torch.minimum(rows.to(keys.dtype)[:, None], _counted(scores, allowed) - 1)
+        centre = torch.minimum(rows.to(keys.dtype)[:, None], _count_allowed(scores, allowed) - 1)
         near = (keys - centre).abs() <= self.reach  # [B,H,Q,K]
-        return masked_softmax(scores, _both(near, allowed))
+        return masked_softmax(scores, _near_and_allowed(near, allowed))
 
 
 class LocalPredictive(Weigh):
@@ -95,20 +98,22 @@ class LocalPredictive(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
-        query = _asked_for(self, query)
+        query = _require_query(self, query)
         hidden = linear_in_float32(self.turn, query).tanh()
         share = linear_in_float32(self.point, hidden).sigmoid()  # [B,H,Q,1]
-        away = _key_positions(scores) - _counted(scores, allowed) * share  # [B,H,Q,K]
+        away = _key_positions(scores) - _count_allowed(scores, allowed) * share  # [B,H,Q,K]
         near = away.detach().abs() <= self.reach
-        bell = torch.exp(-away.square() / (2 * (self.reach / 2) ** 2))
-        return (masked_softmax(scores, _both(near, allowed)) * bell).to(scores.dtype)
+        gaussian = torch.exp(-away.square() / (2 * (self.reach / 2) ** 2))
+        return (masked_softmax(scores, _near_and_allowed(near, allowed)) * gaussian).to(
+            scores.dtype
+        )
 
 
 class MixtureWindow(Weigh):
-    """A sum of bells that only moves forward, chosen by place alone (Graves 2013, eq. 46 to 51).
+    """Gaussians that only move forward, by position alone (Graves 2013, eq. 46 to 51).
 
     α, β, κ̂ = exp(W q + b); κ = κ₋₁ + κ̂; φ(u) = Σ α exp(-β (κ - u)²) for u = 1 ... K. It is not
-    normalised, and it does not look at the scores: give it the score Even, which costs nothing.
+    normalised, and it does not use the scores: give it the score Even, which costs nothing.
     """
 
     carries = True
@@ -138,12 +143,12 @@ class MixtureWindow(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights."""
-        query = _asked_for(self, query)
+        query = _require_query(self, query)
         shape = linear_in_float32(self.shape, query).exp().unsqueeze(4)
         height, sharpness = shape.chunk(2, dim=3)  # [B,H,Q,M,1]
         away = self.advance(query, past).unsqueeze(4) - (_key_positions(scores) + 1)  # [B,H,Q,M,K]
-        bells = height * torch.exp(-sharpness * away.square())
-        weights = bells.sum(3).to(scores.dtype)  # [B,H,Q,K]
+        gaussians = height * torch.exp(-sharpness * away.square())
+        weights = gaussians.sum(3).to(scores.dtype)  # [B,H,Q,K]
         return weights if allowed is None else weights * allowed
 
 
@@ -151,9 +156,9 @@ class ShiftSharpen(Weigh):
     """Content, gated with the row before, shifted and sharpened (Graves et al. 2014, eq. 5 to 9).
 
     From the query come the gate g = σ, a softmax over shifts of up to `reach` slots either way, and
-    γ = 1 + softplus. The keys that a row may look at form a ring, in their order; padding is no
-    part of it, so a row has the same weights in any batch. Before the first row all weight is on
-    the first slot.
+    γ = 1 + softplus. The allowed keys of a row form a ring, in their order; padding is
+    not part of it, so a row has the same weights in any batch. Before the first row all weight is
+    on the first slot.
     """
 
     sequential = True
@@ -178,16 +183,16 @@ class ShiftSharpen(Weigh):
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
         """The weights of one row."""
-        query = _asked_for(self, query)
+        query = _require_query(self, query)
         content = masked_softmax(in_float32(scores), allowed)
         before = _first_slot(content, allowed) if past.weights is None else past.weights
         gate = linear_in_float32(self.gate, query).sigmoid()  # [B,H,Q,1]
         mixed = gate * content + (1 - gate) * before  # [B,H,Q,K]
         shifts = linear_in_float32(self.shift, query).softmax(-1)  # [B,H,Q,2*reach+1]
         power = 1 + nn.functional.softplus(linear_in_float32(self.sharpness, query))
-        return sharpened(self.shifted(mixed, shifts, allowed), power).to(scores.dtype)
+        return sharpen(self.shift_weights(mixed, shifts, allowed), power).to(scores.dtype)
 
-    def shifted(self, weights: Tensor, shifts: Tensor, allowed: Tensor | None) -> Tensor:
+    def shift_weights(self, weights: Tensor, shifts: Tensor, allowed: Tensor | None) -> Tensor:
         """Circular convolution: a shift by s moves the weight of slot j to slot j + s."""
         moves = range(-self.reach, self.reach + 1)
         if allowed is None:
@@ -223,7 +228,7 @@ def _first_slot(weights: Tensor, allowed: Tensor | None) -> Tensor:
     return first.to(weights.dtype).expand_as(weights)
 
 
-def sharpened(weights: Tensor, power: Tensor) -> Tensor:
+def sharpen(weights: Tensor, power: Tensor) -> Tensor:
     """w^γ / Σ w^γ; the largest weight is brought to one first, so that no power underflows."""
     largest = weights.detach().amax(-1, keepdim=True)
     raised = (weights / torch.where(largest > 0, largest, 1.0)).pow(power)

@@ -1,6 +1,6 @@
-"""Read: what is taken home?
+"""Read: what does the query receive?
 
-A read takes weights `[B,H,Q,K]` and what the memory holds for each key.
+A read takes weights `[B,H,Q,K]` and the values of the memory.
 
 >>> import torch
 >>> weights = torch.tensor([0.25, 0.75]).view(1, 1, 1, 2)
@@ -22,13 +22,13 @@ class Read(nn.Module, ABC):
     """From weights and values to what the query receives."""
 
     fusable = False
-    """Is this the weighted sum, so that a fused kernel may take its place?"""
+    """Is this the weighted sum, which a fused kernel can compute?"""
 
     @abstractmethod
     def forward(
         self, weights: Float[Tensor, "B H Q K"], value: Shaped[Tensor, "B H K W"]
     ) -> Float[Tensor, "B H Q ..."]:
-        """What each query takes home."""
+        """What each query receives."""
 
 
 class WeightedSum(Read):
@@ -44,7 +44,7 @@ class WeightedSum(Read):
 
 
 class Gather(Read):
-    """The value of the heaviest key, or nothing where a row is empty.
+    """The value of the key with the largest weight; zeros where a row is empty.
 
     No gradient reaches the weights.
     """
@@ -52,17 +52,17 @@ class Gather(Read):
     def forward(
         self, weights: Float[Tensor, "B H Q K"], value: Float[Tensor, "B H K W"]
     ) -> Float[Tensor, "B H Q W"]:
-        """Copied, not summed."""
-        heaviest = weights.max(-1)
-        return gathered(value, heaviest.indices) * (heaviest.values > 0).unsqueeze(-1)
+        """One value for each query, not a sum."""
+        largest = weights.max(-1)
+        return gather_chosen(value, largest.indices) * (largest.values > 0).unsqueeze(-1)
 
 
 class Copy(Read):
     """The weights as probabilities of the tokens that the keys stand for (See et al. 2017, eq. 9).
 
-    The memory's value is the token of each key, `[B,H,K,1]`, whole numbers below `vocabulary`,
-    which may be extended by the words of this batch. A token that stands at several keys receives
-    the sum of their weights.
+    The memory's value is the token of each key, `[B,H,K,1]`, integers below `vocabulary`,
+    which may be extended by the words of this batch. A token of several keys receives the sum of
+    their weights.
     """
 
     def __init__(self, vocabulary: int) -> None:
@@ -73,14 +73,14 @@ class Copy(Read):
         self, weights: Float[Tensor, "B H Q K"], value: Int[Tensor, "B H K 1"]
     ) -> Float[Tensor, "B H Q V"]:
         """A distribution over the vocabulary, if the weights are one over the keys."""
-        return copied(weights, value.squeeze(3), self.vocabulary)
+        return sum_by_token(weights, value.squeeze(3), self.vocabulary)
 
 
 class Hops(nn.Module):
-    """Several reads, each asked with what the one before found (Sukhbaatar et al. 2015, sec. 2.2).
+    """Several reads, each with a query from the one before (Sukhbaatar et al. 2015, sec. 2.2).
 
-    `update` makes the next query of the last one and its read; the paper's is their sum. Hops may
-    share one Attend (layer-wise tying) or each have its own.
+    `update` computes the next query from the last one and its read; in the paper, their sum. Hops
+    may share one Attend (layer-wise tying) or each have its own.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Hops(nn.Module):
     def forward(
         self, query: Float[Tensor, "B H Q E"], memories: Sequence[object], mask: object = None
     ) -> Float[Tensor, "B H Q E"]:
-        """The last query, which has seen all reads."""
+        """The query after all reads."""
         if len(memories) != len(self.attends):
             raise UserError(f"{len(self.attends)} hops need as many memories, not {len(memories)}")
         for attend, memory in zip(self.attends, memories, strict=True):
@@ -105,7 +105,7 @@ class Hops(nn.Module):
         return query
 
 
-def gathered(
+def gather_chosen(
     value: Float[Tensor, "B H K W"], choice: Int[Tensor, "B H Q"]
 ) -> Float[Tensor, "B H Q W"]:
     """The value at each chosen key."""
@@ -113,13 +113,14 @@ def gathered(
     return value.gather(2, index)
 
 
-def copied(
+def sum_by_token(
     weights: Float[Tensor, "B H Q K"], tokens: Int[Tensor, "B H K"], vocabulary: int
 ) -> Float[Tensor, "B H Q V"]:
     """The weights added up by token.
 
     >>> weights = torch.tensor([0.2, 0.3, 0.5]).view(1, 1, 1, 3)
-    >>> [round(p, 2) for p in copied(weights, torch.tensor([[[4, 1, 4]]]), 5).flatten().tolist()]
+    >>> total = sum_by_token(weights, torch.tensor([[[4, 1, 4]]]), 5)
+    >>> [round(p, 2) for p in total.flatten().tolist()]
     [0.0, 0.3, 0.0, 0.0, 0.7]
     """
     largest = int(tokens.max()) if tokens.numel() else 0

@@ -1,4 +1,4 @@
-"""Scores that know how far apart query and key are: Shaw 2018, Music Transformer, Transformer-XL.
+"""Scores with relative positions: Shaw 2018, Music Transformer, Transformer-XL.
 
 All three add a term per offset r = j - i of key and query position to the product of query and key.
 The term is computed once per offset, `[B,H,Q,R]`, and turned into `[B,H,Q,K]` by reading the same
@@ -35,7 +35,7 @@ def sinusoid(positions: Float[Tensor, "T"], width: int) -> Float[Tensor, "T D"]:
 def skew(columns: Float[Tensor, "B H Q R"]) -> Float[Tensor, "B H Q K"]:
     """From one column per offset to one column per key; R = K + Q - 1.
 
-    Column c of row i speaks of key c + i - (Q - 1): each row starts one element earlier than the
+    Column c of row i belongs to key c + i - (Q - 1): each row starts one element earlier than the
     row above, which is the same memory read in rows that are one shorter.
 
     >>> skew(torch.arange(6.0).view(1, 1, 2, 3))[0, 0].tolist()
@@ -52,11 +52,11 @@ def skew(columns: Float[Tensor, "B H Q R"]) -> Float[Tensor, "B H Q K"]:
 class RelativeScore(Score, ABC):
     """e = ((q + u) · k + (q + v) · a_{j-i}) / √E, with u = v = 0 where a mechanism has none.
 
-    Where `looks_ahead` is false the term of a key ahead of the query is zero; such a key is meant
+    Where `has_future_terms` is false the term of a key after the query is zero; such keys are meant
     to be masked.
     """
 
-    looks_ahead = False
+    has_future_terms = False
 
     def __init__(self, width: int, key_width: int | None = None, *, heads: int = 1) -> None:
         super().__init__(width, key_width)
@@ -77,8 +77,8 @@ class RelativeScore(Score, ABC):
     def terms(self, offsets: Int[Tensor, "R"]) -> Float[Tensor, "H R E"]:
         """The vectors a_r of these offsets, for each head or for all heads alike."""
 
-    def biased(self, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Q + u and q + v."""
+    def add_biases(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries for content, q + u, and for distance, q + v."""
         return query, query
 
     def forward(
@@ -88,9 +88,9 @@ class RelativeScore(Score, ABC):
         queries, keys = query.shape[2], key.shape[2]
         behind = past.first + queries - 1
         count = keys + queries - 1
-        known = count if self.looks_ahead else min(count, behind + 1)
+        known = count if self.has_future_terms else min(count, behind + 1)
         offsets = torch.arange(-behind, known - behind, device=query.device)
-        for_content, for_distance = self.biased(query * self.scale)
+        for_content, for_distance = self.add_biases(query * self.scale)
         distance = for_distance @ self.terms(offsets).transpose(1, 2)  # [B,H,Q,C]
         distance = F.pad(distance, (0, count - known))  # [B,H,Q,R]
         return for_content @ key.transpose(2, 3) + skew(distance)
@@ -107,7 +107,7 @@ class RelativeClipped(RelativeScore):
     own ablation (table 3) finds no gain in it.
     """
 
-    looks_ahead = True
+    has_future_terms = True
 
     def __init__(
         self, width: int, key_width: int | None = None, *, heads: int = 1, clip: int = 16
@@ -142,7 +142,7 @@ class RelativeSkewed(RelativeScore):
 class RelativeXL(RelativeScore):
     """a_r = W R_r with R sinusoidal, and biases u, v per head (Dai et al. 2019, section 3.3).
 
-    R is not learned and knows every distance, so keys may come from a memory of any length.
+    R is not learned and exists for every distance, so keys may come from a memory of any length.
     """
 
     def __init__(self, width: int, key_width: int | None = None, *, heads: int = 1) -> None:
@@ -151,13 +151,13 @@ class RelativeXL(RelativeScore):
         self.u = nn.Parameter(torch.zeros(heads, 1, width))
         self.v = nn.Parameter(torch.zeros(heads, 1, width))
 
-    def biased(self, query: Tensor) -> tuple[Tensor, Tensor]:
-        """Q + u and q + v, the scale on both."""
+    def add_biases(self, query: Tensor) -> tuple[Tensor, Tensor]:
+        """The queries with biases; the scale is on both."""
         return query + self.u * self.scale, query + self.v * self.scale
 
     def terms(self, offsets: Int[Tensor, "R"]) -> Float[Tensor, "H R E"]:
-        """W R_r, cut into heads."""
+        """W R_r, split into heads."""
         distances = (-offsets).to(float32_or_wider(self.u.dtype))
         waves = sinusoid(distances, self.turn.in_features).to(self.u.dtype)
-        turned: Tensor = self.turn(waves)  # [R,D]
-        return turned.view(-1, self.heads, self.width).transpose(0, 1)
+        projected: Tensor = self.turn(waves)  # [R,D]
+        return projected.view(-1, self.heads, self.width).transpose(0, 1)

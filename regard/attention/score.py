@@ -1,9 +1,9 @@
 """Score: how well does this key match this query?
 
-Every score takes queries `[B,H,Q,E]` and prepared keys, and gives `[B,H,Q,K]`. What depends on the
-keys alone is done once per source by `prepare` (Bahdanau's U·h); a score that is a plain product of
-vectors says so through `product`, and then a fused kernel may take its place. Scores by distance
-are in relative.py.
+Every score takes queries `[B,H,Q,E]` and prepared keys, and returns `[B,H,Q,K]`. `prepare` computes
+what depends on the keys alone, once per source (Bahdanau's U·h). A score that is a plain product of
+vectors implements `product`, and then a fused kernel can compute it. Scores by distance are in
+relative.py.
 
 >>> import torch
 >>> query, key = torch.eye(2)[None, None], torch.eye(2)[None, None]
@@ -24,10 +24,10 @@ from regard.kernels.additive import additive_scores
 
 
 class Score(nn.Module, ABC):
-    """How well each key matches each query; higher is better, any real number will do."""
+    """How well each key matches each query: any real number, higher is better."""
 
     sequential = False
-    """Does a row need the weights of the row before it? Then rows are scored one after another."""
+    """Does a row need the weights of the row before it? Then rows are computed one by one."""
 
     scale: float = 1.0
     """The factor on `product`."""
@@ -43,13 +43,13 @@ class Score(nn.Module, ABC):
         return cls(width, key_width)
 
     def prepare(self, key: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K F"]:
-        """What can be computed from a key alone, position by position: once per source."""
+        """The part that depends on the keys alone, position by position; once per source."""
         return key
 
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"] | None:
         """The vectors whose dot products with the prepared keys, times `scale`, are the scores.
 
-        None where the score is no such product, so that no fused kernel can serve it.
+        None where the score is no such product; then no fused kernel can compute it.
         """
         return None
 
@@ -60,13 +60,13 @@ class Score(nn.Module, ABC):
         """The scores of prepared keys."""
 
     def extra_repr(self) -> str:
-        """The widths, for people who print a model."""
+        """The widths, for printing a model."""
         same = self.key_width == self.width
         return f"width={self.width}" + ("" if same else f", key_width={self.key_width}")
 
 
 class Even(Score):
-    """Every key matches alike: e = 0. With Softmax this is the mean of the allowed values.
+    """The same score for every key: e = 0. With Softmax this is the mean of the allowed values.
 
     The baseline that any learned attention has to beat (Wiegreffe & Pinter 2019, section 3.2).
     """
@@ -79,7 +79,7 @@ class Even(Score):
 
 
 class ProductScore(Score, ABC):
-    """A score that is a dot product of two vectors; the fused kernels know these."""
+    """A score that is a dot product of two vectors, which fused kernels can compute."""
 
     @abstractmethod
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"]:
@@ -92,7 +92,7 @@ class ProductScore(Score, ABC):
         return (self.product(query) * self.scale) @ key.transpose(2, 3)
 
     def one_width(self) -> None:
-        """Refuse keys that are wider or narrower than queries."""
+        """Raise if keys and queries differ in width."""
         if self.width != self.key_width:
             raise UserError(
                 f"{type(self).__name__} compares vectors of one width, but width={self.width} and "
@@ -133,16 +133,16 @@ class Bilinear(ProductScore):
         self.turn = nn.Linear(self.width, self.key_width, bias=False)
 
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"]:
-        """qᵀ W: the queries turned into the keys' space."""
-        turned: Tensor = self.turn(query)
-        return turned
+        """qᵀ W: the queries projected into the space of the keys."""
+        projected: Tensor = self.turn(query)
+        return projected
 
 
 class Cosine(ProductScore):
     """e = β cos(q, k) (Graves et al. 2014, Neural Turing Machines, eq. 5 and 6).
 
-    β is a fixed number where one is given; else it is emitted with each query, β = softplus(w·q +
-    b). A vector of length zero is at right angles to all others.
+    β is a fixed number if one is given; else it is computed from each query, β = softplus(w·q + b).
+    The cosine with a vector of length zero is zero.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Cosine(ProductScore):
         return F.normalize(key, dim=-1, eps=1e-8)
 
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"]:
-        """Queries of length one, times β where it is emitted."""
+        """Queries of length one, times β where it depends on the query."""
         unit = F.normalize(query, dim=-1, eps=1e-8)
         return unit if self.beta is None else unit * F.softplus(self.beta(query))
 
@@ -177,17 +177,17 @@ class HiddenScore(Score, ABC):
 
     def prepare(self, key: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K F"]:
         """U k, once per source."""
-        answered: Tensor = self.answer(key)
-        return answered
+        projected: Tensor = self.answer(key)
+        return projected
 
     @abstractmethod
     def join(self, key: Tensor, past: Past) -> Tensor:
-        """The prepared keys with what else belongs inside the tanh."""
+        """The prepared keys plus the other terms inside the tanh."""
 
     def forward(
         self, query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K F"], past: Past = START
     ) -> Float[Tensor, "B H Q K"]:
-        """Tile by tile: the [B,H,Q,K,A] table of hidden units is never held as a whole."""
+        """Tile by tile: the [B,H,Q,K,A] table of hidden units is never in memory as a whole."""
         return additive_scores(self.ask(query), self.join(key, past), self.vector)
 
 
@@ -198,7 +198,7 @@ class Additive(HiddenScore):
     """
 
     def join(self, key: Tensor, past: Past) -> Tensor:
-        """Nothing else."""
+        """No other terms."""
         return key
 
 
@@ -228,10 +228,10 @@ class LocationAware(HiddenScore):
 
     def join(self, key: Tensor, past: Past) -> Tensor:
         """U k + P f."""
-        looked = past.weights
-        if looked is None:
-            looked = F.pad(key.new_ones(*key.shape[:2], 1, 1), (0, key.shape[2] - 1))  # [B,H,1,K]
-        features = self.convolve(looked.flatten(0, 1)).transpose(1, 2)  # [B*H,K,C]
+        before = past.weights
+        if before is None:
+            before = F.pad(key.new_ones(*key.shape[:2], 1, 1), (0, key.shape[2] - 1))  # [B,H,1,K]
+        features = self.convolve(before.flatten(0, 1)).transpose(1, 2)  # [B*H,K,C]
         placed: Tensor = self.place(features).unflatten(0, key.shape[:2])  # [B,H,K,A]
         return key + placed
 
@@ -248,7 +248,7 @@ class Coverage(HiddenScore):
         self.cover = nn.Parameter(torch.empty(self.hidden).normal_(std=self.hidden**-0.5))
 
     def join(self, key: Tensor, past: Past) -> Tensor:
-        """U k + w c; before the first row nothing is covered."""
+        """U k + w c; before the first row, c is zero."""
         if past.total is None:
             return key
         return key + (past.total.transpose(2, 3) * self.cover).to(key.dtype)  # [B,H,K,A]
@@ -257,7 +257,7 @@ class Coverage(HiddenScore):
 class Location(Score):
     """e = W q: from the query alone (Luong et al. 2015, eq. 9), one output per source position.
 
-    Keys past the longest length it was built for are refused: there is no weight for them.
+    More keys than `longest` raise an error: there are no outputs for them.
     """
 
     def __init__(self, width: int, key_width: int | None = None, *, longest: int = 512) -> None:
@@ -268,7 +268,7 @@ class Location(Score):
     def forward(
         self, query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K F"], past: Past = START
     ) -> Float[Tensor, "B H Q K"]:
-        """The first K outputs; the others are not computed."""
+        """The first K outputs; the rest are not computed."""
         keys = key.shape[2]
         if keys > self.longest:
             raise UserError(

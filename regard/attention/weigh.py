@@ -1,9 +1,9 @@
 """Weigh: how are scores turned into weights?
 
-Every weighing takes scores `[B,H,Q,K]` and a table of what is allowed, and gives weights of the
-same shape. A key that is not allowed weighs exactly zero; a row in which nothing is allowed is all
-zeros, and so is its gradient. Weighings that need more (where the query stands, what it asks for,
-where the row before looked) are in place.py.
+Every weighing takes scores `[B,H,Q,K]` and a table of allowed keys, and returns weights of the same
+shape. A forbidden key has weight exactly zero; a row without any allowed key is all zeros, and so
+is its gradient. Weighings that also need the query, its position or the weights of the row before
+are in place.py.
 
 >>> import torch
 >>> allowed = torch.tensor([True, True, False]).view(1, 1, 1, 3)
@@ -30,13 +30,13 @@ class Weigh(nn.Module, ABC):
     """Does a row need the weights of the row before it?"""
 
     carries = False
-    """Does it hand a state of its own to the next call, through `advance`?"""
+    """Does it have a state for the next call, from `advance`?"""
 
     normalised = True
     """Do rows sum to one?"""
 
     temperature: float | None = None
-    """Set where this is a softmax of that temperature: a fused kernel may take its place."""
+    """The temperature, if this is a softmax: then a fused kernel can compute it."""
 
     @classmethod
     def sized(cls, width: int) -> "Weigh":
@@ -51,10 +51,10 @@ class Weigh(nn.Module, ABC):
         query: Float[Tensor, "B H Q E"] | None = None,
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
-        """The weights; `query` and `past` are for weighings that ask for more than scores."""
+        """The weights; `query` and `past` are for weighings that need more than scores."""
 
     def advance(self, query: Tensor, past: Past) -> Tensor | None:
-        """What the weighing itself carries on to the next call, `[B,H,Q,M]`; most carry nothing."""
+        """The state for the next call, `[B,H,Q,M]`; most weighings have none."""
         return None
 
 
@@ -107,11 +107,11 @@ class _Entmax(torch.autograd.Function):
 
 
 class EntmaxWeigh(Weigh, ABC):
-    """A sparse relative of softmax: scores below a threshold weigh exactly nothing."""
+    """A sparse relative of softmax: scores below a threshold get weight exactly zero."""
 
     @abstractmethod
     def threshold(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Weights and slopes of scores whose largest is zero; those below -2 can weigh nothing."""
+        """Weights and slopes of scores with maximum zero; scores below -2 have weight zero."""
 
     def forward(
         self,
@@ -122,13 +122,13 @@ class EntmaxWeigh(Weigh, ABC):
     ) -> Float[Tensor, "B H Q K"]:
         """The weights, with the exact gradient on the support.
 
-        In float32: half precision cannot hold the running sums of many scores, nor their count.
+        In float32: half precision is too coarse for running sums of many scores and their count.
         """
         wide = in_float32(scores)
         with torch.no_grad():
             lowest = torch.finfo(wide.dtype).min
-            shown = wide if allowed is None else wide.masked_fill(~allowed, lowest)
-            below = (shown - shown.amax(-1, keepdim=True)).clamp_min(-4.0)
+            visible = wide if allowed is None else wide.masked_fill(~allowed, lowest)
+            below = (visible - visible.amax(-1, keepdim=True)).clamp_min(-4.0)
             if allowed is not None:
                 below = below.masked_fill(~allowed, -4.0)
             weights, slopes = self.threshold(below)
@@ -169,7 +169,7 @@ class Entmax15(EntmaxWeigh):
 
 
 class TopK(Weigh):
-    """Softmax over the k allowed keys that score highest; the others weigh nothing."""
+    """Softmax over the k allowed keys with the highest scores; all others have weight zero."""
 
     def __init__(self, k: int = 8) -> None:
         super().__init__()
@@ -182,16 +182,16 @@ class TopK(Weigh):
         query: Float[Tensor, "B H Q E"] | None = None,
         past: Past = START,
     ) -> Float[Tensor, "B H Q K"]:
-        """The weights; of equal scores at the border as many are kept as there is room for."""
+        """The weights; of equal scores at the border, only as many as fit are kept."""
         lowest = torch.finfo(scores.dtype).min
-        shown = scores if allowed is None else scores.masked_fill(~allowed, lowest)
-        best = shown.topk(min(self.k, scores.shape[-1]), dim=-1).indices
+        visible = scores if allowed is None else scores.masked_fill(~allowed, lowest)
+        best = visible.topk(min(self.k, scores.shape[-1]), dim=-1).indices
         kept = torch.zeros_like(scores, dtype=torch.bool).scatter(-1, best, True)
         return masked_softmax(scores, kept if allowed is None else kept & allowed)
 
 
 class Sigmoid(Weigh):
-    """α = σ(e): each key is judged by itself, and rows need not sum to one."""
+    """α = σ(e): each key by itself, and rows need not sum to one."""
 
     normalised = False
 
@@ -222,14 +222,14 @@ class Smoothed(Weigh):
 
 
 def _one_hot_argmax(weights: Tensor, allowed: Tensor | None) -> Tensor:
-    """One for the heaviest key of each row that has any, zero elsewhere."""
+    """One for the key with the largest weight of each row that has any, zero elsewhere."""
     best = weights.argmax(-1, keepdim=True)
     chosen = torch.zeros_like(weights).scatter(-1, best, 1.0)
     return chosen if allowed is None else chosen * allowed
 
 
 class Argmax(Weigh):
-    """All weight on the best key; nothing flows back. For looking up with a trained model."""
+    """All weight on the best key, without a gradient. For use with a trained model."""
 
     def forward(
         self,

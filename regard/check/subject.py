@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.attention.mask import causal, described, padding
+from regard.attention.mask import causal, describe_value, padding
 from regard.core.errors import UserError
 
 Thing = TypeVar("Thing")
@@ -76,7 +76,7 @@ class Subject:
         mask = real
         if self.mask == "table":
             mask = self.allowed(real) if table is None else table
-        asked = f"asked with x {described(x)} and a {self.mask} mask, {described(mask)}"
+        asked = f"asked with x {describe_value(x)} and a {self.mask} mask, {describe_value(mask)}"
         with self.answering(asked), torch.set_grad_enabled(with_gradient):
             # Copies, so that a subject that writes into what it is given harms no later trial.
             given = self.call(x.clone(), mask.clone())
@@ -86,7 +86,7 @@ class Subject:
         """The outputs of one position after another through the cache; None if there is none."""
         if self.run is None:
             return None
-        asked = f"asked step by step for x {described(x)}"
+        asked = f"asked step by step for x {describe_value(x)}"
         with self.answering(asked), torch.no_grad():
             return self.run(x)
 
@@ -100,7 +100,7 @@ class Subject:
         except Exception as error:
             raise AnswerError(
                 f"{self.name} raised {type(error).__name__}: {error}\nIt was {asked}. A check runs "
-                f"in {described_dtype(self.dtype)}: pass the module itself and a call that uses "
+                f"in {describe_value_dtype(self.dtype)}: pass the module itself and a call that uses "
                 "the module it is given, or choose dtype=torch.float32"
             ) from error
 
@@ -190,8 +190,8 @@ def _stepped(thing: Thing, step: Step[Thing, State], x: Tensor) -> Tensor:
         output, state = given
         if output.dim() != 3 or output.shape[:2] != position.shape[:2]:
             raise AnswerError(
-                f"step was given one position, {described(position)}, and must return an output of "
-                f"[{position.shape[0]}, 1, width], but it returned {described(output)}"
+                f"step was given one position, {describe_value(position)}, and must return an output of "
+                f"[{position.shape[0]}, 1, width], but it returned {describe_value(output)}"
             )
         outputs.append(output)
     return torch.cat(outputs, dim=1)  # [B,T,W]
@@ -209,7 +209,7 @@ def answer(given: object, name: str, asked: str, batch: int, length: int) -> Ans
     if output.dim() != 3 or output.shape[:2] != (batch, length) or not output.is_floating_point():
         raise AnswerError(
             f"the output of {name} must be floating-point [{batch}, {length}, width], but it is "
-            f"{described(output)}; {asked}"
+            f"{describe_value(output)}; {asked}"
         )
     if weights is None:
         return Answer(output, None)
@@ -225,7 +225,7 @@ def answer(given: object, name: str, asked: str, batch: int, length: int) -> Ans
     if not right:
         raise AnswerError(
             f"the weights of {name} must be floating-point [{batch}, heads, {length}, {length}] or "
-            f"[{batch}, {length}, {length}], but they are {described(weights)}; {asked}"
+            f"[{batch}, {length}, {length}], but they are {describe_value(weights)}; {asked}"
         )
     return Answer(output, weights)
 
@@ -233,10 +233,10 @@ def answer(given: object, name: str, asked: str, batch: int, length: int) -> Ans
 def _told(given: object) -> str:
     """What was given, part by part if it is a tuple."""
     if isinstance(given, tuple):
-        return f"({', '.join(described(part) for part in given)})"
-    return described(given)
+        return f"({', '.join(describe_value(part) for part in given)})"
+    return describe_value(given)
 
 
-def described_dtype(dtype: torch.dtype) -> str:
+def describe_value_dtype(dtype: torch.dtype) -> str:
     """The dtype without its prefix."""
     return str(dtype).removeprefix("torch.")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import intervene, permuted, uniform
-from regard.attention.edit import permitted
+from regard.attention.edit import allowed_keys
 from regard.attention.tape import Edit, Look, Site, sites_of
 from regard.core.errors import UserError
 from regard.core.inputs import Input
@@ -89,7 +89,7 @@ def _drawn(query: int, given: Sequence[float]) -> Edit:
             return weights
         row = weights.new_zeros(keys)
         row[: min(keys, len(given))] = weights.new_tensor(given[:keys])
-        kept = row * permitted(weights, look)[:, :, place]  # [B,H,K]
+        kept = row * allowed_keys(weights, look)[:, :, place]  # [B,H,K]
         changed = weights.clone()
         changed[:, :, place] = kept / kept.sum(-1, keepdim=True).clamp_min(1e-9)
         return changed

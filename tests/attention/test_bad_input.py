@@ -148,7 +148,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "blocks of nothing": (lambda: blocks(0), "size=0 must be"),
     "segments of two batches": (
         lambda: segment(torch.zeros(2, 3, dtype=torch.long), torch.zeros(1, 3, dtype=torch.long)),
-        "a batch of 2, key_ids of one of 1",
+        "a batch of 2, key_ids one of 1",
     ),
     "segments that are not whole": (lambda: segment(ones(2, 3)), "query_ids is a float32 tensor"),
     # names
@@ -171,7 +171,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a window without its query": (
         lambda: LocalPredictive(E)(ones(1, 1, 1, K)),
-        "LocalPredictive emits its window from the query: pass query",
+        "LocalPredictive computes its window from the query: pass query",
     ),
     "a token outside the vocabulary": (
         lambda: Copy(4)(ones(1, 1, 1, 2), torch.tensor([[[[1], [4]]]])),

@@ -22,7 +22,7 @@ from regard.attention import (
     TopK,
     padding,
 )
-from regard.attention.place import sharpened
+from regard.attention.place import sharpen
 from regard.kernels.additive import additive_scores
 
 B, H, Q, K, E = 2, 3, 4, 5, 6
@@ -98,7 +98,7 @@ def test_reinforce_on_samples_points_where_the_exact_gradient_points() -> None:
     (exact,) = torch.autograd.grad((weights * reward).sum(), query, retain_graph=True)
     estimate = torch.zeros_like(query)
     for choice in range(K):
-        drawn = sample._drawn(
+        drawn = sample._read_choice(
             query, weights.view(1, 1, 1, K), torch.tensor([[[choice]]]), memory, START
         )
         (slope,) = torch.autograd.grad(drawn.log_probability.sum(), query, retain_graph=True)
@@ -168,7 +168,7 @@ def test_the_window_of_graves_only_moves_forward() -> None:
 def test_sharpening_survives_powers_that_underflow() -> None:
     weights = torch.full((1, 1, 1, 128), 1 / 128)
     weights[..., 5] = 2 / 128
-    sharp = sharpened(weights, torch.tensor(200.0))
+    sharp = sharpen(weights, torch.tensor(200.0))
     assert sharp.isfinite().all()
     assert sharp[..., 5].item() == pytest.approx(1.0)
 

@@ -13,10 +13,10 @@ from regard.attention import (
     causal,
     frozen,
     intervene,
+    only_rows,
     padding,
     permuted,
     record,
-    rows_of,
     sites_of,
     uniform,
     without,
@@ -245,7 +245,7 @@ def test_edits_nest_from_the_outside_in_and_records_hear_the_result() -> None:
     memory = attend.remember(query, query)
     with (
         intervene(attend, {"*": uniform}),
-        intervene(attend, {"*": rows_of([0], without(2))}),
+        intervene(attend, {"*": only_rows([0], without(2))}),
         record(attend) as tape,
     ):
         attend(query, memory)
