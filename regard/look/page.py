@@ -32,9 +32,12 @@ MODULES = (
     "heads.js",
     "links.js",
     "heat.js",
+    "grounds.js",
+    "input.js",
     "figures.js",
     "export.js",
     "keys.js",
+    "tip.js",
     "controls.js",
     "page.js",
 )
@@ -79,7 +82,7 @@ def page(
     embedded: bool = False,
     budget: int = BUDGET,
 ) -> str:
-    """The page of these payloads; `view` is one of matrix, heads, links and text.
+    """The page of these payloads; `view` is one of matrix, heads, links, text and input.
 
     An `embedded` page lets the wheel scroll what it stands in until it is clicked.
     """

@@ -180,7 +180,7 @@ def test_what_is_under_the_pointer_is_told(opened: Open, translated: Payloads) -
     told = dict(pairwise(tip.locator("dt, dd").all_text_contents()))
     weight = translated[0].weights[0][1, 2]
     assert float(told["weight"].replace("≈", "")) == pytest.approx(weight, rel=0.06)
-    assert told["position 3"] == translated[0].keys[2]
+    assert told["source 3"] == translated[0].keys[2]
     page.keep("tip")
 
 

@@ -9,13 +9,22 @@ import torch
 from regard.attention import record
 from regard.cli import main
 from regard.core.errors import UserError
-from regard.explain.gradient_reach import ALONE, WITH, WITHOUT, gradient_lengths, nothing, reach
+from regard.core.inputs import Text
+from regard.explain.gradient_reach import (
+    ALONE,
+    WITH,
+    WITHOUT,
+    gradient_norms,
+    gradient_reach,
+    zero_weights,
+)
 from regard.inference.pictures import position_table, view_run
 from regard.models.language.attention_rnn_lm import AttentionRNNLM
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.translation.bahdanau import Bahdanau
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create
+from regard.tasks.abilities import ReachesBack
 from tests.recipes.test_recipes import SMALL
 
 
@@ -40,7 +49,7 @@ def test_lengths_are_the_gradients_of_the_embeddings() -> None:
         value: torch.Tensor = model({"tokens": tokens}).logits()[0, -1].log_softmax(0).max()
         return value
 
-    found = gradient_lengths(model, tokens, predict)
+    found = gradient_norms(model, tokens, predict)
     (table,) = (each for each in model.modules() if isinstance(each, torch.nn.Embedding))
     table.weight.grad = None
     predict().backward()
@@ -62,9 +71,9 @@ def test_without_attention_an_rnn_reaches_as_far_as_its_recurrence() -> None:
 
     from regard.attention import intervene
 
-    whole = gradient_lengths(model, tokens, predict)
-    with intervene(model, {"*": nothing}), record(model) as tape:
-        rest = gradient_lengths(model, tokens, predict)
+    whole = gradient_norms(model, tokens, predict)
+    with intervene(model, {"*": zero_weights}), record(model) as tape:
+        rest = gradient_norms(model, tokens, predict)
     assert not tape.weights(tape.sites[0]).any()
     assert whole[0] > 10 * rest[0], "through attention, the first token is one step away"
 
@@ -81,22 +90,23 @@ def test_a_translator_that_reads_backwards_keeps_the_order_of_its_source() -> No
         value: torch.Tensor = model(batch).logits()[0, -1].log_softmax(0).max()
         return value
 
-    found = gradient_lengths(model, batch["source"], predict)
+    found = gradient_norms(model, batch["source"], predict)
     assert len(found) == 4
     assert all(length > 0 for length in found)
 
 
 def test_a_run_says_how_far_it_reaches(run: Run, as_users_run_it: None) -> None:
-    found = reach("language_model", run.task, run.model, "to be")
-    assert found.labels == tuple("to be")
-    assert set(found.lengths) == {WITH, WITHOUT}
-    assert all(length > 0 for length in found.lengths[WITH])
-    assert found.lengths[WITHOUT][:-1] == (0.0,) * 4, "without it, a GPT sees one token"
-    assert ALONE not in found.lengths
+    assert isinstance(run.task, ReachesBack)
+    found = gradient_reach(run.task, run.model, Text("to be"))
+    assert found.axis.labels == tuple("to be")
+    assert set(found.norms) == {WITH, WITHOUT}
+    assert all(norm > 0 for norm in found.norms[WITH])
+    assert found.norms[WITHOUT][:-1] == (0.0,) * 4, "without it, a GPT depends on one token"
+    assert ALONE not in found.norms
     with pytest.raises(UserError, match="text is empty"):
-        reach("language_model", run.task, run.model, "  ")
-    with pytest.raises(UserError, match="language_model"):
-        reach("language_mode", run.task, run.model, "to")
+        gradient_reach(run.task, run.model, Text(""))
+    with pytest.raises(UserError, match="at most 20,000 are allowed"):
+        gradient_reach(run.task, run.model, Text("x" * 10**6))
 
 
 VIEWS = ("matrix", "heads", "links", "text", "rollout", "reach", "positions", "curves")

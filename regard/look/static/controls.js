@@ -6,7 +6,7 @@ import { CONTRASTS, SCALES } from "./shade.js";
 import { SORTS } from "./heads.js";
 import { KEYS } from "./keys.js";
 
-const NAMES = { matrix: "Matrix", heads: "Heads", links: "Links", text: "Text" };
+const NAMES = { matrix: "Matrix", heads: "Heads", links: "Links", text: "Text", input: "Input" };
 
 export const CHOICES = {
   palette: PALETTES,

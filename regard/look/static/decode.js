@@ -56,6 +56,19 @@ export class Seen {
     }));
     this.kept = new Map();
     this.thumbs = new Map();
+    this.pictures = new Map();
+  }
+
+  /** The image under an axis once it is loaded; null if there is none, or none to be shown. */
+  picture(axis) {
+    const address = axis.picture ?? "";
+    if (!/^data:image\/(png|jpeg|webp|gif);base64,/.test(address)) return Promise.resolve(null);
+    if (!this.pictures.has(address)) {
+      const image = new Image();
+      image.src = address;
+      this.pictures.set(address, image.decode().then(() => image, () => null));
+    }
+    return this.pictures.get(address);
   }
 
   /** May all sites be averaged: do they look from the same labels at the same ones? */

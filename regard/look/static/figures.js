@@ -7,6 +7,7 @@ import { pictureOf, shadeOf, shaded, topOf } from "./shade.js";
 import { FONT, Scene } from "./scene.js";
 import { measureText, orderedHeads } from "./heads.js";
 import { linkOpacity, linksOf } from "./links.js";
+import { groundPicture, placedAxis, placedSide } from "./grounds.js";
 
 const MARGIN = 18;
 const VECTOR_CELLS = 5000;
@@ -151,7 +152,33 @@ function heatScene(app) {
   return scene.reach(scene.width + MARGIN, y + MARGIN / 2);
 }
 
-const FIGURES = { matrix: matrixScene, heads: headsScene, links: linksScene, text: heatScene };
+/** The input with its weights: of what is chosen, or an image for each of the others. */
+function inputScene(app) {
+  const { site, state, inks } = app;
+  const scene = new Scene(inks.paper);
+  const axis = placedAxis(site), keys = placedSide(site) === "keys";
+  const labels = (keys ? site.queries : site.keys).map(visible);
+  const other = keys ? state.query : state.key;
+  const top = MARGIN + 26;
+  titled(scene, app, MARGIN);
+  if (axis.kind !== "patches" || other !== null) {
+    const [wide, high] = axis.kind === "patches" ? [520, 520] : [900, 520];
+    scene.picture(MARGIN, top, wide, high, groundPicture(app, wide, high, other));
+    if (other !== null) scene.text(MARGIN, top + high + 12, labels[other], { fill: inks.ink });
+    return scene.reach(MARGIN + wide + MARGIN, top + high + 24 + MARGIN);
+  }
+  const side = 150, down = side + 30, across = 6;
+  labels.slice(0, 120).forEach((label, at) => {
+    const x = MARGIN + (at % across) * (side + 12), y = top + Math.floor(at / across) * down;
+    scene.picture(x, y, side, side, groundPicture(app, side, side, at));
+    scene.text(x + side / 2, y + side + 10, label, { size: 11, fill: inks.ink, anchor: "middle" });
+  });
+  return scene.reach(scene.width + MARGIN, scene.height + 18 + MARGIN);
+}
+
+const FIGURES = {
+  matrix: matrixScene, heads: headsScene, links: linksScene, text: heatScene, input: inputScene,
+};
 
 /** The current view as a scene. */
 export async function figureOf(app) {

@@ -25,7 +25,7 @@ function flowing(labels, tokens) {
 }
 
 /** How much each key was looked at by an average query. */
-function receivedBy(table) {
+export function receivedBy(table) {
   const received = new Float32Array(table.columns);
   for (let query = 0, at = 0; query < table.rows; query += 1) {
     for (let key = 0; key < table.columns; key += 1, at += 1) {

@@ -2,7 +2,7 @@
 
 /** [keys, what they do, the action]. Keys without an action belong to the views. */
 export const KEYS = [
-  [["1", "2", "3", "4"], "matrix, heads, links, text", (app, key) => app.nthView(key - 1)],
+  [["1", "2", "3", "4", "5"], "matrix, heads, links, text, input", (app, key) => app.nthView(key)],
   [["[", "]"], "the head before, the head after", (app, key) => app.nextHead(key === "[" ? -1 : 1)],
   [["{", "}"], "the layer before or after", (app, key) => app.nextSite(key === "{" ? -1 : 1)],
   [["m"], "the mean of all heads", (app) => app.set({ head: "mean" })],

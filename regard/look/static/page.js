@@ -1,4 +1,4 @@
-// The whole: controls around four views of one choice of weights.
+// The whole: controls around the views of one choice of weights.
 //
 // mount(element, data, options) shows what packed.py made and gives back a handle:
 //   options.view      the first view; options.onchange(state) is told of every choice
@@ -15,11 +15,16 @@ import { MatrixView } from "./matrix.js";
 import { HeadsView, MEASURES, measureText } from "./heads.js";
 import { LinksView } from "./links.js";
 import { HeatView } from "./heat.js";
+import { placedAxis, placedSide } from "./grounds.js";
+import { InputView } from "./input.js";
 import { EXPORTS, download } from "./export.js";
 import { pressed } from "./keys.js";
+import { showTip } from "./tip.js";
 import { CHOICES, controlsOf } from "./controls.js";
 
-const VIEWS = { matrix: MatrixView, heads: HeadsView, links: LinksView, text: HeatView };
+const VIEWS = {
+  matrix: MatrixView, heads: HeadsView, links: LinksView, text: HeatView, input: InputView,
+};
 const INKS = ["ink", "soft", "faint", "line", "paper", "accent", "found", "link"];
 const STEP_MS = 450;
 
@@ -27,6 +32,11 @@ const STEP_MS = 450;
 function faint(table) {
   const peaks = Array.from(table.peaks).sort((one, other) => one - other);
   return peaks[peaks.length >> 1] < table.most / 3;
+}
+
+/** The views of a site: that of the input needs something to draw on. */
+function viewsOf(site) {
+  return Object.keys(VIEWS).filter((view) => view !== "input" || placedSide(site));
 }
 
 class App {
@@ -67,7 +77,7 @@ class App {
     fillSelection(this.siteList, this.siteOptions(), site.place);
     const fresh = !this.table;
     const first = {
-      view: view ?? (heads > 4 ? "heads" : "matrix"),
+      view: view ?? (placedSide(site) ? "input" : heads > 4 ? "heads" : "matrix"),
       site: site.place,
       head: this.table ? state.head : "mean",
       query: null,
@@ -115,9 +125,15 @@ class App {
     // What was chosen of another text is not there; what is chosen now is.
     if (site.queries !== seen.sites[old]?.queries) state.query = patch.query ?? null;
     if (site.keys !== seen.sites[old]?.keys) state.key = patch.key ?? null;
+    if (!viewsOf(site).includes(state.view)) state.view = "matrix";
     this.state = state;
     const turn = (this.turn = {});
     const { chosen } = this;
+    if (state.view === "input") {
+      const picture = await seen.picture(placedAxis(site));
+      if (turn !== this.turn) return;
+      this.picture = picture;
+    }
     if (this.tabled !== chosen) {
       try {
         const table = await seen.table(state.site, state.head);
@@ -161,6 +177,7 @@ class App {
     for (const [name, tab] of Object.entries(this.tabs)) {
       tab.setAttribute("aria-selected", String(name === state.view));
       tab.tabIndex = name === state.view ? 0 : -1;
+      tab.hidden = !viewsOf(this.site).includes(name);
     }
     this.siteList.value = String(state.site);
     fillSelection(this.headList, this.headOptions(), state.head);
@@ -169,6 +186,7 @@ class App {
     this.scaleList.value = state.scale;
     this.contrastList.value = state.contrast;
     this.root.dataset.view = state.view;
+    this.root.classList.toggle("rg-lit", this.lit());
     view.show();
     this.updateSteps();
     this.tell();
@@ -187,6 +205,12 @@ class App {
     const count = state.query === null ? `${table.rows}` : `${state.query + 1} / ${table.rows}`;
     this.stepCount.textContent = count;
     this.barTop.textContent = this.topText();
+  }
+
+  /** Is the image itself brighter where more is attended to? Then there are no colours. */
+  lit() {
+    const { state, site, picture } = this;
+    return state.view === "input" && Boolean(picture) && placedAxis(site).kind === "patches";
   }
 
   topText() {
@@ -239,34 +263,9 @@ class App {
   /** What is under the pointer, beside it. */
   point(place, event) {
     this.pointed = place && place.query !== null && place.key !== null ? place : null;
-    if (place && event) this.showTip(place, event);
+    if (place && event) showTip(this, place, event);
     else this.tip.hidden = true;
     this.redraw();
-  }
-
-  showTip({ query, key }, event) {
-    const { site, table } = this;
-    const rows = [];
-    const line = (name, text) => {
-      rows.push(element("dt", {}, name), element("dd", { dir: "auto" }, text));
-    };
-    if (query !== null) line(`${site.axes[0]} ${query + 1}`, visible(site.queries[query]));
-    if (key !== null) line(`${site.axes[1]} ${key + 1}`, visible(site.keys[key]));
-    if (query !== null && key !== null) {
-      const row = table.row(query), weight = row[key];
-      let heavier = 0;
-      for (const each of row) if (each > weight) heavier += 1;
-      line("weight", this.weightText(query, key));
-      line("rank", `${heavier + 1} of ${row.length}`);
-    }
-    if (query !== null && site.rows.length) line("beam row", String(site.rows[query]));
-    this.tip.replaceChildren(element("dl", {}, ...rows));
-    this.tip.hidden = false;
-    const box = this.stage.getBoundingClientRect(), own = this.tip.getBoundingClientRect();
-    const x = event.clientX - box.left, y = event.clientY - box.top;
-    const left = x + 18 + own.width > box.width ? Math.max(4, x - own.width - 14) : x + 18;
-    const top = clamp(y + 16, 4, Math.max(4, box.height - own.height - 6));
-    Object.assign(this.tip.style, { left: `${left}px`, top: `${top}px` });
   }
 
   /** Draw again with the next frame; however often it is asked for, once. */
@@ -303,8 +302,9 @@ class App {
     this.playButton.textContent = this.playing ? "❚❚" : "▶";
   }
 
-  nthView(place) {
-    return this.set({ view: this.views[place] });
+  nthView(number) {
+    const view = this.views[number - 1];
+    if (viewsOf(this.site).includes(view)) this.set({ view });
   }
 
   nextHead(by) {
@@ -402,8 +402,8 @@ class App {
   nextTab(event) {
     const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!by) return;
-    const at = this.views.indexOf(this.state.view);
-    const next = this.views[(at + by + this.views.length) % this.views.length];
+    const views = viewsOf(this.site), at = views.indexOf(this.state.view);
+    const next = views[(at + by + views.length) % views.length];
     this.set({ view: next }).then(() => this.tabs[next].focus());
     event.preventDefault();
   }
