@@ -103,9 +103,9 @@ class Plugin:
         return os.path.isabs(self.place)
 
     @property
-    def short(self) -> str:
-        """The name without the folder: how a plugin is recognised when its file has moved."""
-        return f"{Path(self.place).name}:{self.name}" if self.is_file else str(self)
+    def home(self) -> str:
+        """The module, or the file without its folder: the file may have moved since."""
+        return Path(self.place).name if self.is_file else self.place
 
     def __str__(self) -> str:
         return f"{self.place}:{self.name}"
@@ -116,20 +116,20 @@ _LOADED: dict[tuple[str, str], type] = {}
 
 
 def allow_plugin(text: str) -> None:
-    """Let run folders use a plugin, in this process and in those that it starts."""
+    """Let run folders import a plugin's file or module, in this process and in its children."""
     plugin = Plugin.parse(text, Path.cwd())
     if plugin is None:
         raise UserError(f"--plugin takes file.py:Class or package.module:Class, not {text!r}")
-    listed = os.environ.get(_ALLOWED, "")
-    if str(plugin) not in listed.split(","):
-        os.environ[_ALLOWED] = f"{listed},{plugin}" if listed else str(plugin)
+    listed = os.environ.get(_ALLOWED, "").split(",")
+    if str(plugin) not in listed:
+        os.environ[_ALLOWED] = ",".join([*filter(None, listed), str(plugin)])
 
 
-def _allowed() -> dict[str, Plugin]:
-    """The plugins that run folders may use, by their short names."""
-    texts = [text for text in os.environ.get(_ALLOWED, "").split(",") if text.strip()]
-    parsed = [Plugin.parse(text.strip(), Path.cwd()) for text in texts]
-    return {plugin.short: plugin for plugin in parsed if plugin is not None}
+def _allowed_places() -> dict[str, str]:
+    """The files and modules that run folders may import, by `Plugin.home`."""
+    texts = os.environ.get(_ALLOWED, "").split(",")
+    plugins = [Plugin.parse(text.strip(), Path.cwd()) for text in texts]
+    return {plugin.home: plugin.place for plugin in plugins if plugin is not None}
 
 
 def resolve_names(tables: dict[str, object], folder: Path) -> None:
@@ -142,21 +142,28 @@ def resolve_names(tables: dict[str, object], folder: Path) -> None:
 
 def load_plugins(tables: dict[str, object], *, trusted: bool) -> None:
     """Import the plugins that a recipe names; if it is not trusted, only those that are allowed."""
+    needed: list[tuple[PartKind, str, Plugin]] = []
     for holder, key, kind in _names(tables):
         text = str(holder[key])
         plugin = Plugin.parse(text, Path.cwd())
         if plugin is None:
             _load_entry_point(kind, text)
-            continue
-        if trusted:
+        else:
+            needed.append((kind, text, plugin))
+    if trusted:
+        for _, text, _ in needed:
             allow_plugin(text)
-        chosen = _allowed().get(plugin.short)
-        if chosen is None:
-            raise UserError(
-                f"{kind.noun} {plugin.short} is a plugin, and a run folder imports nothing by "
-                f"itself: if you trust {plugin.place}, name it again with --plugin {plugin}"
-            )
-        _register(kind, text, _import_class(kind, chosen))
+    places = _allowed_places()
+    missing = [plugin for _, _, plugin in needed if plugin.home not in places]
+    if missing:
+        names = ", ".join(f"{plugin.home}:{plugin.name}" for plugin in missing)
+        options = " ".join(f"--plugin {plugin}" for plugin in missing)
+        raise UserError(
+            f"this run was made with {names}, and regard imports no code that only a run folder "
+            f"names: if you trust it, name it again with {options}"
+        )
+    for kind, text, plugin in needed:
+        _register(kind, text, _import_class(kind, Plugin(places[plugin.home], plugin.name)))
 
 
 def _names(tables: dict[str, object]) -> Iterator[tuple[dict[str, object], str, PartKind]]:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.decode import Greedy, Request, generate
+from regard.decode import Greedy, GenerationRequest, generate
 from regard.kernels.int8 import (
     LARGEST,
     Int8Linear,
@@ -122,7 +122,7 @@ def test_a_rounded_model_writes_and_says_nearly_the_same(weights: str) -> None:
     assert 0 < (near - exact).std() < 0.1 * exact.std()
     assert (stepped - exact[:, -1]).std() < 0.1 * exact.std()
     prompts = tokens[:, :4].tolist()
-    written = generate(model, prompts, Request(policy=Greedy(), max_tokens=9))
+    written = generate(model, prompts, GenerationRequest(policy=Greedy(), max_tokens=9))
     assert [len(each.tokens) for (each,) in written] == [9, 9, 9]
 
 
