@@ -84,11 +84,11 @@ def sentence_batches(count: int) -> BucketBatches:
         held = sizes[numbers]
         real = torch.arange(int(held.max())) < held[:, None]
         tokens = torch.where(real, torch.randint(4, WORDS, real.shape), 0)
-        letters = torch.randint(1, 257, (*real.shape, 10)) * real[..., None]
+        characters = torch.randint(1, 257, (*real.shape, 10)) * real[..., None]
         return {
             "tokens": tokens,
             "lengths": held,
-            "letters": letters,
+            "characters": characters,
             "tags": torch.randint(0, 17, real.shape),
         }
 
@@ -150,7 +150,7 @@ def bench_training(batches: int) -> None:
     )
     rows = []
     for name, model, held, waste in (
-        ("BiLSTM-CRF with letters", tagger, list(some(sentences, 4 * batches)), sentences.waste(0)),
+        ("BiLSTM-CRF with characters", tagger, list(some(sentences, 4 * batches)), sentences.waste(0)),
         ("HAN, rows of documents", han, reviews, documents.waste(0)),
         ("BiLSTM with attention", pool, reviews, documents.waste(0)),
     ):

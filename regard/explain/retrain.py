@@ -1,269 +1,354 @@
-"""What models that are trained for it show of attention as an explanation.
+"""The test by retraining: what models that are trained for it show of attention as an explanation.
 
-Wiegreffe and Pinter 2019, Attention is not not Explanation: is attention needed (a model trained
-with uniform weights), how far do seeds differ, do the weights help another model (an MLP that is
-guided by them), and can a model be trained to say the same and look elsewhere (over λ)? Each is a
-training of the run's own recipe; what is trained is kept in the run's folder `audit`, and a
-training that was interrupted goes on.
+Wiegreffe and Pinter 2019, Attention is not not Explanation. Is attention needed (a model trained
+with uniform weights)? How far do seeds differ? Do the weights help another model (an MLP that is
+trained with them)? Can a model be trained to make the same predictions with other weights (over λ)?
+Each is a training of the run's own recipe in the run's folder `audit`; an interrupted training
+resumes.
+
+`GuidedTask` replaces the attention weights of a model while it learns its task. `AdversarialTask`
+trains it to predict what a base model predicts, with other weights (section 4, eq. 1):
+
+    TVD(ŷ, ŷ_base) - λ KL(α ‖ α_base)
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.attention import uniform
+from regard.attention import Look, intervene, uniform
+from regard.attention.tape import Edit
 from regard.core.errors import UserError
 from regard.core.mode import eval_mode
-from regard.core.protocols import Batch, Task
-from regard.explain.attention_reader import Attended
-from regard.explain.counterfactual import divergence, even
-from regard.explain.explanation import Verdict
-from regard.explain.guided import Elsewhere, Guided, as_it_looks
-from regard.explain.importance import moved
-from regard.explain.readers import classifier, of_classification
-from regard.explain.sampling import Asked, shown
+from regard.core.progress import ProgressCallback
+from regard.core.protocols import Batch, Carry, Loss, Task
+from regard.data import IGNORE
+from regard.explain.audited_site import AuditedSite, AuditedUnits
+from regard.explain.build import audited_site
+from regard.explain.counterfactual import jensen_shannon, uniform_weights
+from regard.explain.importance import total_variation
 from regard.explain.statistics import Interval, interval
-from regard.explain.tests import FAR, LITTLE, Columns, written
+from regard.explain.tests import FAR_DIVERGENCE, SMALL_CHANGE, ExampleColumns, format_interval
+from regard.explain.verdict import Verdict
 from regard.models.text.attention_pool import AttentionPooling
 from regard.runs.recipe import Recipe
 from regard.runs.run import SOURCE, Run, built, load, read_weights, write_json
-from regard.tasks.classify import Classification
-from regard.tasks.task import Split
 from regard.train.evaluate import evaluate
 from regard.train.loop import train
 from regard.train.weights import load_weights
 
 STRENGTHS = (0.0, 0.0001, 0.001, 0.01)
-"""λ: what it is worth to look elsewhere."""
+"""λ: the weight of the divergence in the loss of an adversary."""
 SEEDS = 2
 """Further seeds of the same recipe."""
 _HIDDEN = 128
-"""Units of the MLP for each direction that it does without."""
+"""Units of the MLP for each direction that it lacks."""
 
-_Told = Callable[[str], None]
+
+@dataclass(frozen=True)
+class GuidedTask:
+    """A task whose models learn with given attention weights."""
+
+    task: Task
+    site: str
+    guide: Callable[[Batch], Edit]
+    """The edit of the weights for a batch."""
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """The loss of the task."""
+        with intervene(model, {self.site: self.guide(batch)}):
+            return self.task.loss(model, batch, carry)
+
+
+def guide_by(base: AuditedSite) -> Callable[[Batch], Edit]:
+    """The weights of another model, for every head and query."""
+
+    def guide(batch: Batch) -> Edit:
+        with torch.no_grad():
+            weights = base.predict(batch).weights
+
+        def edit(own: Tensor, look: Look) -> Tensor:
+            return weights[:, None, None].expand_as(own).to(own)
+
+        return edit
+
+    return guide
+
+
+@dataclass(frozen=True)
+class AdversarialTask:
+    """The same predictions as a base model, with other attention weights."""
+
+    base: AuditedSite
+    learner: AuditedSite
+    """The model that is trained."""
+    targets: str
+    """The tensor of a batch with the class of each row."""
+    strength: float
+    """λ."""
+
+    def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
+        """Summed over examples; the log counts the right classes."""
+        with torch.no_grad():
+            own = self.base.predict(batch)
+        logits, weights = self.learner.differentiable(batch)
+        targets = batch[self.targets]
+        counted = targets != IGNORE
+        change = total_variation(own.probabilities, logits.softmax(1))
+        divergence = _kullback_leibler(weights, own.weights)
+        total = ((change - self.strength * divergence) * counted).sum()
+        right = (logits.argmax(1) == targets).sum()
+        return Loss(total=total, items=int(counted.sum()), counts={"accuracy": float(right)})
+
+
+def _kullback_leibler(
+    first: Float[Tensor, "B T"], second: Float[Tensor, "B T"]
+) -> Float[Tensor, "B"]:
+    """KL(first ‖ second) in nats; a zero of the second counts as the smallest positive number.
+
+    >>> _kullback_leibler(torch.tensor([[0.5, 0.5]]), torch.tensor([[0.5, 0.5]])).tolist()
+    [0.0]
+    """
+    tiny = torch.finfo(first.dtype).tiny
+    return (first * (first.clamp_min(tiny).log() - second.clamp_min(tiny).log())).sum(1)
+
+
+# variants ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A model that is trained beside the run's own."""
+    """A model that is trained for comparison with the audited one."""
 
     name: str
     recipe: Recipe
-    task: Callable[[Attended], Task]
-    """What it is trained by, given the reader of its model."""
-    weights: Callable[[Attended, Batch], Tensor] | None = None
-    """The weights it is read with, if they are not its own."""
+    task: Callable[[AuditedSite], Task]
+    """The task of its training, given its site."""
+    weights: Callable[[AuditedSite, Batch], Tensor] | None = None
+    """The weights with which it predicts, if they are not its own."""
 
 
 @dataclass(frozen=True)
-class Base:
-    """The run that is judged."""
+class AuditedRun:
+    """The run that is audited, its site, and the tensor with the class of each example."""
 
     run: Run
-    task: Classification
-    reader: Attended
-    some: Batch
-    """A few texts, to see what a site looks at."""
+    site: AuditedSite
+    targets: str
 
     @staticmethod
-    def of(run: Run, asked: Asked, split: Split) -> tuple["Base", list[Batch]]:
-        """The run and the texts it is judged by."""
-        task = run.task
-        if not isinstance(task, Classification):
+    def of(run: Run, site: AuditedSite) -> "AuditedRun":
+        """The run, if its examples have classes."""
+        if site.subject.targets is None:
             raise UserError(
-                f"{run.folder}: the test 'trained' is for classifiers, not for {run.recipe.task}"
+                f"{run.folder}: the test 'retrain' needs one class for each example, and task "
+                f"{run.recipe.task} has none"
             )
-        reader, batches = of_classification(run, asked, split)
-        assert isinstance(reader, Attended)
-        if type(reader) is not Attended:
-            raise UserError(f"{reader.site!r} looks at sentences; choose the site of words")
-        return Base(run, task, reader, shown(task.evaluation(split), run.model)), list(batches)
+        if isinstance(site, AuditedUnits):
+            raise UserError(
+                f"the test 'retrain' needs a site over {site.subject.axis}; {site.site!r} is over "
+                f"{site.key_axis}"
+            )
+        return AuditedRun(run, site, site.subject.targets)
 
-    def read_by(self, model: nn.Module, site: str) -> Attended:
-        """Another model of the same texts."""
-        head = self.reader.head if site == self.reader.site else None
-        return classifier(model, site, head, self.task, self.some)
+    @property
+    def reads_tokens(self) -> bool:
+        """Are its inputs integers? Only then there is an MLP to compare with."""
+        return not self.site.subject.batches[0][self.site.subject.inputs].is_floating_point()
 
 
-def _variants(base: Base) -> Iterator[Variant]:
-    """All that is trained, the cheapest questions first."""
-    recipe, task = base.run.recipe, base.task
+def _variants(base: AuditedRun) -> Iterator[Variant]:
+    """All models that are trained."""
+    recipe, task = base.run.recipe, base.run.task
 
-    def plainly(reader: Attended) -> Task:
+    def as_it_is(site: AuditedSite) -> Task:
         return task
 
-    def evenly(reader: Attended) -> Task:
-        return Guided(task, reader.site, lambda batch: uniform)
+    def with_uniform_weights(site: AuditedSite) -> Task:
+        return GuidedTask(task, site.site, lambda batch: uniform)
 
-    def guided(reader: Attended) -> Task:
-        return Guided(task, reader.site, as_it_looks(base.reader))
+    def guided(site: AuditedSite) -> Task:
+        return GuidedTask(task, site.site, guide_by(base.site))
 
-    def elsewhere(strength: float) -> Callable[[Attended], Task]:
-        return lambda reader: Elsewhere(base.reader, reader, strength)
+    def adversarial(strength: float) -> Callable[[AuditedSite], Task]:
+        return lambda site: AdversarialTask(base.site, site, base.targets, strength)
 
-    yield Variant("uniform", recipe, evenly, even)
+    yield Variant("uniform", recipe, with_uniform_weights, uniform_weights)
     for more in range(1, SEEDS + 1):
         seed = recipe.train.seed + more
         again = replace(recipe, train=recipe.train.model_copy(update={"seed": seed}))
-        yield Variant(f"seed {seed}", again, plainly)
-    alone = replace(recipe, kind="attention_pool", model=_mlp(recipe))
-    yield Variant("mlp", alone, plainly)
-    yield Variant("mlp, uniform", alone, evenly, even)
-    yield Variant("mlp, guided", alone, guided, lambda _, batch: base.reader.read(batch).weights)
-    watched = recipe.train.model_copy(update={"watch": "loss", "better": "lower"})
+        yield Variant(f"seed {seed}", again, as_it_is)
+    if base.reads_tokens:
+        mlp = replace(recipe, kind="attention_pool", model=_mlp(recipe))
+        yield Variant("mlp", mlp, as_it_is)
+        yield Variant("mlp, uniform", mlp, with_uniform_weights, uniform_weights)
+        yield Variant("mlp, guided", mlp, guided, lambda _, batch: base.site.predict(batch).weights)
+    monitored = recipe.train.model_copy(update={"monitor": "loss", "better": "lower"})
     for strength in STRENGTHS:
         name = f"adversary {strength:g}"
-        yield Variant(name, replace(recipe, train=watched), elsewhere(strength))
+        yield Variant(name, replace(recipe, train=monitored), adversarial(strength))
 
 
 def _mlp(recipe: Recipe) -> AttentionPooling.Config:
-    """A model in which words know nothing of each other, as wide as the recipe's."""
+    """A model without a context for each word, as wide as that of the recipe."""
     own = recipe.model.model_dump()
     return AttentionPooling.Config(
         cell="none",
         width=own.get("width", 100),
         hidden=_HIDDEN,
         dropout=own.get("dropout", 0.0),
-        spread=own.get("spread", 0.1),
+        init_range=own.get("init_range", 0.1),
     )
 
 
-def _site_in(variant: Variant, base: Base) -> str:
-    """Where the variant looks: at the run's site, or where the MLP pools."""
-    return "pool" if variant.name.startswith("mlp") else base.reader.site
-
-
-def trained(run: Run, asked: Asked, split: Split, told: _Told) -> Verdict:
-    """Train what is not trained yet, and judge the run by it."""
-    base, batches = Base.of(run, asked, split)
-    every = list(_variants(base))
-    readers: dict[str, Attended] = {}
-    for number, variant in enumerate(every, start=1):
-        told(f"training {number} of {len(every)}: {variant.name}")
-        readers[variant.name] = _made(base, variant)
-    columns: Columns = {}
+def judge_by_retraining(
+    run: Run, site: AuditedSite, batches: Sequence[Batch], progress: ProgressCallback
+) -> Verdict:
+    """Train all variants that are not trained yet, and compare the run with them."""
+    base = AuditedRun.of(run, site)
+    variants = list(_variants(base))
+    sites: dict[str, AuditedSite] = {}
+    for number, variant in enumerate(variants, start=1):
+        progress(f"training {number} of {len(variants)}: {variant.name}")
+        sites[variant.name] = _trained_site(base, variant)
+    columns: ExampleColumns = {}
     for batch in batches:
-        enough = base.reader.judged(batch).sum(1) > 1
+        enough = site.positions(batch).sum(1) > 1
         some = {name: value[enough] for name, value in batch.items()}
         if enough.any():
-            for name, values in measured(base, every, readers, some).items():
+            for name, values in compare_variants(base, variants, sites, some).items():
                 columns.setdefault(name, []).extend(values)
     if not columns:
-        raise UserError("there is nothing to judge: no text has two tokens or more")
+        raise UserError("there is nothing to judge: no example has two positions or more")
     figures = {name: interval(values) for name, values in columns.items()}
-    says, explains = judged(figures)
-    return Verdict("trained", says, explains, figures, columns)
+    summary, supports = judge_variants(figures)
+    return Verdict("retrain", summary, supports, figures, columns)
 
 
-def _made(base: Base, variant: Variant) -> Attended:
-    """The variant's model, trained, or on from where it was."""
-    run, folder = (
-        base.run,
-        base.run.folder / "audit" / variant.name.replace(", ", "-").replace(" ", "-"),
-    )
+def _trained_site(base: AuditedRun, variant: Variant) -> AuditedSite:
+    """The site of a variant's model, which is trained now or was before."""
+    run = base.run
+    folder = run.folder / "audit" / variant.name.replace(", ", "-").replace(" ", "-")
     device = next(run.model.parameters()).device
     source = None if variant.recipe.source is None else load(run.folder / SOURCE, str(device))
-    model = built(variant.recipe, base.task, source, str(device))
-    base.task.initialise(model)
-    reader = base.read_by(model, _site_in(variant, base))
-    _same_as_before(folder, variant.recipe, run.folder / "model.safetensors")
+    model = built(variant.recipe, run.task, source, str(device))
+    run.task.initialise(model)
+    own = base.site
+    mlp = variant.name.startswith("mlp")
+    site = audited_site(model, "pool" if mlp else own.site, own.subject, None if mlp else own.head)
+    _require_same_base(folder, variant.recipe, run.folder / "model.safetensors")
     weights = folder / "model.safetensors"
     if weights.exists():
         load_weights(model, read_weights(weights), source=str(weights))
     else:
-        _learn(base, variant, reader, folder)
+        _train_variant(base, variant, site, folder)
     model.eval()
-    return reader
+    return site
 
 
-def _learn(base: Base, variant: Variant, reader: Attended, folder: Path) -> None:
+def _train_variant(base: AuditedRun, variant: Variant, site: AuditedSite, folder: Path) -> None:
     """Train the variant in its folder."""
-    task = variant.task(reader)
-    validation = base.task.evaluation("validation")
+    task = variant.task(site)
+    validation = base.run.task.evaluation("validation")
 
     def validate() -> Mapping[str, float]:
-        return evaluate(reader.model, task, validation).metrics()
+        return evaluate(site.model, task, validation).metrics()
 
     with eval_mode(base.run.model):
-        settings, batches = variant.recipe.train, base.task.batches()
-        done = train(reader.model, task, batches, settings, folder, validate=validate)
-    if done.outcome == "interrupted":
+        settings, batches = variant.recipe.train, base.run.task.batches()
+        result = train(site.model, task, batches, settings, folder, validate=validate)
+    if result.outcome == "interrupted":
         raise KeyboardInterrupt
 
 
-def _same_as_before(folder: Path, recipe: Recipe, base: Path) -> None:
-    """Refuse a folder in which something else was trained: another recipe, or by another base."""
+def _require_same_base(folder: Path, recipe: Recipe, base: Path) -> None:
+    """Refuse a folder with a model of another recipe, or for another audited model."""
     path = folder / "variant.json"
     digest = hashlib.sha256(base.read_bytes()).hexdigest()
-    held = {"recipe": recipe.to_toml(), "base": digest}
-    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != held:
+    own = {"recipe": recipe.to_toml(), "base": digest}
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != own:
         raise UserError(
-            f"{folder}: this was trained beside another model than the run has now; remove "
-            f"{folder.parent} to train anew"
+            f"{folder}: this model was trained for the audit of another model than the run has "
+            f"now; remove {folder.parent} to train again"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, held)
+    write_json(path, own)
+
+
+# comparison -------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def measured(
-    base: Base, every: list[Variant], readers: Mapping[str, Attended], batch: Batch
-) -> Columns:
-    """For each text: who is right, and how far each is from the base."""
-    own = base.reader.read(batch)
-    right = {"base": (own.probabilities.argmax(1) == batch["classes"]).float()}
-    found: Columns = {}
-    for variant in every:
-        reader = readers[variant.name]
-        weights = None if variant.weights is None else variant.weights(reader, batch)
-        read = reader.read(batch, weights=weights)
-        right[variant.name] = (read.probabilities.argmax(1) == batch["classes"]).float()
+def compare_variants(
+    base: AuditedRun, variants: Sequence[Variant], sites: Mapping[str, AuditedSite], batch: Batch
+) -> ExampleColumns:
+    """For each example: whether each model is right, and its distance from the audited one."""
+    own, targets = base.site.predict(batch), batch[base.targets]
+    right = {"base": (own.probabilities.argmax(1) == targets).float()}
+    columns: ExampleColumns = {}
+    for variant in variants:
+        site = sites[variant.name]
+        weights = None if variant.weights is None else variant.weights(site, batch)
+        other = site.predict(batch, weights=weights)
+        right[variant.name] = (other.probabilities.argmax(1) == targets).float()
         if not variant.name.startswith("mlp"):
-            apart = divergence(read.weights, own.weights)
-            found[f"divergence, {variant.name}"] = apart.tolist()
-            found[f"change, {variant.name}"] = moved(own.probabilities, read.probabilities).tolist()
-    found |= {f"right, {name}": values.tolist() for name, values in right.items()}
-    lost, gained = right["base"] - right["uniform"], right["mlp, guided"] - right["mlp"]
-    found["lost, uniform"] = lost.tolist()
-    found["gained, mlp guided"] = gained.tolist()
-    return found
+            divergence = jensen_shannon(other.weights, own.weights)
+            change = total_variation(own.probabilities, other.probabilities)
+            columns[f"divergence, {variant.name}"] = divergence.tolist()
+            columns[f"change, {variant.name}"] = change.tolist()
+    columns |= {f"right, {name}": values.tolist() for name, values in right.items()}
+    columns["lost, uniform"] = (right["base"] - right["uniform"]).tolist()
+    if "mlp" in right:
+        columns["gained, mlp guided"] = (right["mlp, guided"] - right["mlp"]).tolist()
+    return columns
 
 
-def judged(figures: Mapping[str, Interval]) -> tuple[str, bool | None]:
-    """Needed, helpful to others, and hard to do without?"""
-    lost, gained = figures["lost, uniform"], figures["gained, mlp guided"]
+def judge_variants(figures: Mapping[str, Interval]) -> tuple[str, bool | None]:
+    """Are the weights needed, useful to another model, and hard to replace?"""
+    lost, gained = figures["lost, uniform"], figures.get("gained, mlp guided")
     seeds = [name.removeprefix("change, ") for name in figures if name.startswith("change, seed")]
     usual = max(figures[f"change, {seed}"].mean for seed in seeds)
     differ = max(figures[f"divergence, {seed}"].mean for seed in seeds)
-    foes = [each.removeprefix("change, ") for each in figures if each.startswith("change, advers")]
-    close = [foe for foe in foes if figures[f"change, {foe}"].mean <= usual + LITTLE]
-    far = max(close, key=lambda foe: figures[f"divergence, {foe}"].mean, default=None)
-    said = (
-        f"Trained with uniform weights it is right for "
-        f"{100 * figures['right, uniform'].mean:.1f} % of the texts instead of "
-        f"{100 * figures['right, base'].mean:.1f} % (share lost: {written(lost)}). Other seeds "
-        f"look {differ:.2f} apart and predict {usual:.2f} apart. An MLP guided by its weights is "
-        f"right for {100 * figures['right, mlp, guided'].mean:.1f} %, by its own for "
-        f"{100 * figures['right, mlp'].mean:.1f} % (gained: {written(gained)})."
+    adversaries = [
+        name.removeprefix("change, ") for name in figures if name.startswith("change, adversary")
+    ]
+    close = [
+        name for name in adversaries if figures[f"change, {name}"].mean <= usual + SMALL_CHANGE
+    ]
+    far = max(close, key=lambda name: figures[f"divergence, {name}"].mean, default=None)
+    summary = (
+        f"Trained with uniform weights the model is right for "
+        f"{100 * figures['right, uniform'].mean:.1f} % of the examples instead of "
+        f"{100 * figures['right, base'].mean:.1f} % (share lost: {format_interval(lost)}). The "
+        f"weights of other seeds diverge by {differ:.2f}, their predictions by {usual:.2f}."
     )
+    if gained is not None:
+        summary += (
+            f" An MLP trained with the model's weights is right for "
+            f"{100 * figures['right, mlp, guided'].mean:.1f} %, with its own for "
+            f"{100 * figures['right, mlp'].mean:.1f} % (gained: {format_interval(gained)})."
+        )
     if far is None:
-        said += " No model that was trained to look elsewhere predicts as it does."
-        foe = Interval(0.0, 0.0, 0.0)
+        summary += " No model trained for other weights makes the same predictions."
+        distance = Interval(0.0, 0.0, 0.0)
     else:
-        foe = figures[f"divergence, {far}"]
-        said += (
-            f" Of models trained to look elsewhere that predict no farther from it than a seed, "
-            f"the farthest looks {written(foe)} apart ({far})."
+        distance = figures[f"divergence, {far}"]
+        summary += (
+            f" Of the models trained for other weights whose predictions are as close as those of "
+            f"a seed, the weights of the farthest diverge by {format_interval(distance)} ({far})."
         )
     if not lost.low > 0 or lost.mean < 0.02:
-        return f"{said} It can do without its attention: there is little to explain by it.", False
-    if foe.mean >= max(FAR, differ + 0.1):
-        return f"{said} The same can be said looking elsewhere.", False
+        return f"{summary} The task hardly needs attention: there is little to explain.", False
+    if distance.mean >= max(FAR_DIVERGENCE, differ + 0.1):
+        return f"{summary} Other weights explain the same predictions.", False
+    if gained is None:
+        return f"{summary} The weights are needed and hard to replace.", True
     if gained.low > 0:
-        return f"{said} The weights are needed, hard to replace, and of use to others.", True
-    return f"{said} The weights are needed, but of no use to another model.", None
+        return f"{summary} The weights are needed, hard to replace, and useful to others.", True
+    return f"{summary} The weights are needed, but not useful to another model.", None

@@ -1,9 +1,9 @@
-"""ELMo's words from letters: filters of many widths, highways, a projection (Peters et al. 2018).
+"""ELMo's words from characters: filters of many widths, highways, a projection (Peters et al. 2018).
 
-As in Kim et al. (2016) and in ELMo's code: a word is `longest` letters, filled up with a letter of
+As in Kim et al. (2016) and in ELMo's code: a word is `longest` characters, filled up with a character of
 its own; each filter keeps the most it finds anywhere in the word, the filling included.
 
->>> words = CharacterCNN(8, filters=((1, 4), (2, 4)), letter_width=3)
+>>> words = CharacterCNN(8, filters=((1, 4), (2, 4)), character_width=3)
 >>> words(torch.tensor([[[259, 98, 260], [0, 0, 0]]])).shape
 torch.Size([1, 2, 8])
 """
@@ -16,35 +16,37 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose, positive
-from regard.layers.character_words import LETTERS
+from regard.layers.character_words import CHARACTERS
 from regard.layers.highway import Highway
 
-FILL, LONGEST = LETTERS - 1, 50
-"""The letter that words are filled up with, and how many letters a word then has."""
+_FILL, LONGEST = CHARACTERS - 1, 50
+"""The character that words are filled up with, and how many characters a word then has."""
 
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class CharacterCNN(nn.Module):
-    """A vector for each spelling; no word, which has no letters, is all filling."""
+    """A vector for each spelling; no word, which has no characters, is all filling."""
 
     def __init__(
         self,
         width: int,
         *,
         filters: Sequence[tuple[int, int]],
-        letter_width: int = 16,
+        character_width: int = 16,
         highways: int = 1,
         activation: str = "relu",
     ) -> None:
         super().__init__()
         if not filters or max(size for size, _ in filters) > LONGEST:
             raise UserError(
-                f"filters={filters} must be (width, count), as wide as {LONGEST} letters at most"
+                f"filters={filters} must be (width, count), as wide as {LONGEST} characters at most"
             )
-        self.embed = nn.Embedding(LETTERS, positive("letter_width", letter_width), padding_idx=0)
+        self.embed = nn.Embedding(
+            CHARACTERS, positive("character_width", character_width), padding_idx=0
+        )
         self.filters = nn.ModuleList(
-            nn.Conv1d(letter_width, count, size) for size, count in filters
+            nn.Conv1d(character_width, count, size) for size, count in filters
         )
         self.activation = choose("activation", activation, _ACTIVATIONS)
         found = sum(count for _, count in filters)
@@ -52,11 +54,11 @@ class CharacterCNN(nn.Module):
         self.project = nn.Linear(found, positive("width", width))
         self.widest = max(size for size, _ in filters)
 
-    def forward(self, letters: Int[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
+    def forward(self, characters: Int[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
         """A vector for each word; each spelling is read once, however often its word occurs."""
-        flat = letters.flatten(0, 1)
+        flat = characters.flatten(0, 1)
         spelled, back = flat.unique(dim=0, return_inverse=True)  # [N,C]
-        found: Tensor = self.read(spelled)[back].unflatten(0, letters.shape[:2])
+        found: Tensor = self.read(spelled)[back].unflatten(0, characters.shape[:2])
         return found
 
     def read(self, spelled: Int[Tensor, "N C"]) -> Float[Tensor, "N D"]:
@@ -64,7 +66,7 @@ class CharacterCNN(nn.Module):
         # One window of nothing but filling is as good as many: all of them are alike.
         room = min(LONGEST, spelled.shape[1] + self.widest)
         spelled = F.pad(spelled[:, :room], (0, max(0, room - spelled.shape[1])))
-        x = self.embed(torch.where(spelled == 0, FILL, spelled)).transpose(1, 2)  # [N,E,C]
+        x = self.embed(torch.where(spelled == 0, _FILL, spelled)).transpose(1, 2)  # [N,E,C]
         most = [each(x).amax(2) for each in self.filters]
         read: Tensor = self.project(self.highway(self.activation(torch.cat(most, dim=1))))
         return read

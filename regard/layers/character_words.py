@@ -1,9 +1,9 @@
 """A vector for a word from its spelling: by convolution or by a recurrent network.
 
-Letters are `[B,T,C]`: the numbers of data/text/characters.py, 0 where there is none. What is not in a
+Characters are `[B,T,C]`: the numbers of data/text/characters.py, 0 where there is none. What is not in a
 vocabulary still has a spelling.
 
->>> encoder = LetterCNN(width=6, letter_width=4)
+>>> encoder = SpellingCNN(width=6, character_width=4)
 >>> encoder(torch.tensor([[[259, 98, 260], [0, 0, 0]]])).shape
 torch.Size([1, 2, 6])
 """
@@ -18,31 +18,33 @@ from regard.core.errors import choose, positive
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 
-LETTERS = 262
+CHARACTERS = 262
 """How many numbers spellings have."""
 
 
-class LetterEncoder(nn.Module, ABC):
-    """Words from letters; the vector of no word is zero."""
+class CharacterEncoder(nn.Module, ABC):
+    """Words from characters; the vector of no word is zero."""
 
-    def __init__(self, width: int, letter_width: int, dropout: float) -> None:
+    def __init__(self, width: int, character_width: int, dropout: float) -> None:
         super().__init__()
         self.width = positive("width", width)
-        self.embed = nn.Embedding(LETTERS, positive("letter_width", letter_width), padding_idx=0)
+        self.embed = nn.Embedding(
+            CHARACTERS, positive("character_width", character_width), padding_idx=0
+        )
         self.drop = Dropout(dropout)
-        reach = (3.0 / letter_width) ** 0.5
+        reach = (3.0 / character_width) ** 0.5
         nn.init.uniform_(self.embed.weight, -reach, reach)
         nn.init.zeros_(self.embed.weight.data[0])
 
-    def forward(self, letters: Int[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
+    def forward(self, characters: Int[Tensor, "B T C"]) -> Float[Tensor, "B T D"]:
         """A vector for each word; each spelling is read once, however often its word occurs."""
         # A batch repeats its words: reading the different ones costs about half as much.
-        flat = letters.flatten(0, 1)
+        flat = characters.flatten(0, 1)
         spelled, back = flat.unique(dim=0, return_inverse=True)  # [N,C]
         lengths = (spelled != 0).sum(1)  # [N]
         words = self.read(self.drop(self.embed(spelled)), lengths)  # [N,D]
         words = torch.where((lengths > 0)[:, None], words, 0.0)
-        found: Tensor = words[back].unflatten(0, letters.shape[:2])
+        found: Tensor = words[back].unflatten(0, characters.shape[:2])
         return found
 
     @abstractmethod
@@ -50,15 +52,15 @@ class LetterEncoder(nn.Module, ABC):
         """The vectors of some spellings."""
 
 
-class LetterCNN(LetterEncoder):
-    """Filters over windows of letters, and the most each finds (Ma and Hovy 2016, section 2.1)."""
+class SpellingCNN(CharacterEncoder):
+    """Filters over windows of characters, and the most each finds (Ma and Hovy 2016, section 2.1)."""
 
     def __init__(
-        self, width: int = 30, letter_width: int = 30, *, window: int = 3, dropout: float = 0.0
+        self, width: int = 30, character_width: int = 30, *, window: int = 3, dropout: float = 0.0
     ) -> None:
-        super().__init__(width, letter_width, dropout)
+        super().__init__(width, character_width, dropout)
         self.window = positive("window", window)
-        self.filters = nn.Linear(window * letter_width, width)
+        self.filters = nn.Linear(window * character_width, width)
 
     def read(self, x: Float[Tensor, "N C E"], lengths: Int[Tensor, "N"]) -> Float[Tensor, "N D"]:
         """max over places of W [x_c-1; x_c; x_c+1] + b; windows reach over the ends of a word."""
@@ -72,12 +74,12 @@ class LetterCNN(LetterEncoder):
         return most
 
 
-class LetterLSTM(LetterEncoder):
+class SpellingLSTM(CharacterEncoder):
     """Where an LSTM ends that reads a word from each side (Lample et al. 2016, section 4.1)."""
 
-    def __init__(self, width: int = 50, letter_width: int = 25, *, dropout: float = 0.0) -> None:
-        super().__init__(width, letter_width, dropout)
-        self.cells = Bidirectional("lstm", letter_width, width // 2)
+    def __init__(self, width: int = 50, character_width: int = 25, *, dropout: float = 0.0) -> None:
+        super().__init__(width, character_width, dropout)
+        self.cells = Bidirectional("lstm", character_width, width // 2)
         self.width = self.cells.width
 
     def read(self, x: Float[Tensor, "N C E"], lengths: Int[Tensor, "N"]) -> Float[Tensor, "N D"]:
@@ -85,14 +87,19 @@ class LetterLSTM(LetterEncoder):
         return self.cells.last(self.cells(x, lengths), lengths)
 
 
-_SPELLINGS: dict[str, type[LetterCNN] | type[LetterLSTM]] = {"cnn": LetterCNN, "lstm": LetterLSTM}
-"""How words are read from letters, by the name a recipe calls it."""
+_SPELLINGS: dict[str, type[SpellingCNN] | type[SpellingLSTM]] = {
+    "cnn": SpellingCNN,
+    "lstm": SpellingLSTM,
+}
+"""How words are read from characters, by the name a recipe calls it."""
 
 
-def letters_named(
-    name: str, width: int, letter_width: int, dropout: float
-) -> LetterCNN | LetterLSTM | None:
+def character_encoder(
+    name: str, width: int, character_width: int, dropout: float
+) -> SpellingCNN | SpellingLSTM | None:
     """The encoder of that name; "none" is none."""
     if name == "none":
         return None
-    return choose("encoder of letters", name, _SPELLINGS)(width, letter_width, dropout=dropout)
+    return choose("encoder of characters", name, _SPELLINGS)(
+        width, character_width, dropout=dropout
+    )

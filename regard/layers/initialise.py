@@ -1,7 +1,7 @@
 """Weights to begin with: those of a trained model of the same kind and sizes.
 
 >>> first, second = nn.Linear(3, 2), nn.Linear(3, 2)
->>> begin_as(second, first)
+>>> initialise_from(second, first)
 >>> bool(torch.equal(first.weight, second.weight)), first.weight is second.weight
 (True, False)
 """
@@ -13,7 +13,7 @@ from regard.core.errors import UserError
 
 
 @torch.no_grad()
-def begin_as(model: nn.Module, source: nn.Module) -> None:
+def initialise_from(model: nn.Module, source: nn.Module) -> None:
     """Copy all weights of a source; a source that has others is refused, by name."""
     own, theirs = model.state_dict(), source.state_dict()
     wrong = [

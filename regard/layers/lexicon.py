@@ -20,7 +20,7 @@ class Lexicon(nn.Module):
     """Both ends of a recurrent language model, with dropout on what enters and on what leaves.
 
     `tied` uses the embedding as output layer (Press & Wolf 2017). Both start uniform between
-    -`spread` and `spread`, and the output layer's bias at zero.
+    -`init_range` and `init_range`, and the output layer's bias at zero.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Lexicon(nn.Module):
         *,
         tied: bool = False,
         dropout: float = 0.0,
-        spread: float = 0.1,
+        init_range: float = 0.1,
     ) -> None:
         super().__init__()
         positive("vocabulary", vocabulary)
@@ -39,9 +39,9 @@ class Lexicon(nn.Module):
         self.output = None if tied else nn.Linear(width, vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
         self.drop = Dropout(dropout)
-        nn.init.uniform_(self.embed.weight, -spread, spread)
+        nn.init.uniform_(self.embed.weight, -init_range, init_range)
         if self.output is not None:
-            nn.init.uniform_(self.output.weight, -spread, spread)
+            nn.init.uniform_(self.output.weight, -init_range, init_range)
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         """The vectors of tokens."""

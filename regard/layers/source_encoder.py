@@ -18,7 +18,7 @@ from regard.layers.recurrent import Encoded, RecurrentEncoder
 
 
 class Reader(nn.Module):
-    """An embedding, with dropout, and an encoder; the embedding starts uniform within `spread`.
+    """An embedding, with dropout, and an encoder; the embedding starts uniform within `init_range`.
 
     With `reverse` every sentence is read from its end (Sutskever et al. 2014, section 3.3).
     """
@@ -30,16 +30,16 @@ class Reader(nn.Module):
         encoder: RecurrentEncoder,
         *,
         dropout: float = 0.0,
-        spread: float = 0.1,
+        init_range: float = 0.1,
         reverse: bool = False,
     ) -> None:
         super().__init__()
-        above_zero("spread", spread)
+        above_zero("init_range", init_range)
         self.embed = nn.Embedding(positive("vocabulary", vocabulary), positive("width", width))
         self.drop = Dropout(dropout)
         self.encoder = encoder
         self.reverse = reverse
-        nn.init.uniform_(self.embed.weight, -spread, spread)
+        nn.init.uniform_(self.embed.weight, -init_range, init_range)
 
     def forward(self, source: Int[Tensor, "B S"], lengths: Int[Tensor, "B"]) -> Encoded:
         """What was read: a state for each token, and the last ones."""

@@ -33,7 +33,7 @@ from regard.layers.feedforward import ACTIVATIONS, FeedForward
 from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.position import Learned
 
-_SPREAD = 0.02
+_INIT_RANGE = 0.02
 """How weights begin (Devlin et al. 2019, as in their code)."""
 
 
@@ -58,8 +58,8 @@ class Encoding(Config):
     norm: Literal["after", "before"] = "after"
     """Normalise after each sum, or before each branch and once more at the end."""
     norm_eps: PositiveFloat = 1e-12
-    spread: PositiveFloat = _SPREAD
-    """The spread of the vectors of tokens and of positions before they are trained."""
+    init_range: PositiveFloat = _INIT_RANGE
+    """The standard deviation of the vectors of tokens and of positions at first."""
     waves: bool = False
     """Let positions begin as sines and cosines, so that near ones are alike from the start."""
     dropout: float = Field(0.1, ge=0, lt=1)
@@ -92,20 +92,20 @@ class TextEncoder(nn.Module):
             self.add_module(str(number), self._block(number))
         before = config.norm == "before"
         self.last_norm = nn.LayerNorm(config.width, eps=config.norm_eps) if before else None
-        begin_small(self)
+        initialise_normal(self)
         self._begin_tables()
 
     @torch.no_grad()
     def _begin_tables(self) -> None:
-        """Tokens and positions with the spread that is asked for; positions perhaps as waves."""
-        spread, places = self.config.spread, self.position.table
-        self.embed.table.weight.mul_(spread / _SPREAD)
+        """Scale tokens and positions to `init_range`; positions may be waves."""
+        std, places = self.config.init_range, self.position.table
+        self.embed.table.weight.mul_(std / _INIT_RANGE)
         if not self.config.waves:
-            places.mul_(spread / _SPREAD)
+            places.mul_(std / _INIT_RANGE)
             return
         positions = torch.arange(len(places), device=places.device, dtype=places.dtype)
         waves = sinusoid(positions, places.shape[1])  # [T,D]
-        places.copy_(waves * (spread * 2**0.5))  # sines have a spread of the root of a half
+        places.copy_(waves * (std * 2**0.5))  # the deviation of a sine is √½
 
     def _block(self, number: int) -> EncoderBlock:
         c = self.config
@@ -238,10 +238,10 @@ def encoder_of(source: nn.Module, vocabulary: int, given: Encoding | None) -> Te
     return found
 
 
-def begin_small(model: nn.Module) -> None:
-    """Weights normal with a small spread, and no biases."""
+def initialise_normal(model: nn.Module) -> None:
+    """Weights normal with a small deviation, biases zero."""
     for each in model.modules():
         if isinstance(each, nn.Linear):
-            nn.init.normal_(each.weight, std=_SPREAD)
+            nn.init.normal_(each.weight, std=_INIT_RANGE)
             if each.bias is not None:
                 nn.init.zeros_(each.bias)

@@ -1,16 +1,16 @@
 """What a model knows of each word: a vector of its own, its spelling, and what a trained run says.
 
-    [table(word); letters(spelling); source.features(batch)]
+    [table(word); characters(spelling); source.features(batch)]
 
 Any part may be absent but the first. A batch holds, besides `tokens` [B,T] and `lengths` [B],
-`letters` [B,T,C] where spellings are read, and `source_tokens` [B,T], the same words in the
+`characters` [B,T,C] where spellings are read, and `source_tokens` [B,T], the same words in the
 vocabulary of the source run, where there is one. A source is any module with `feature_width` and
 `features(batch) -> [B,T,W]`; it is frozen unless `tune` says otherwise. Of one that has several
 layers to offer, `layers_of(batch) -> [L,B,T,W]`, a mix is learnt (layers/scalar_mix.py), unless
 only the top is wanted.
 
->>> words = Words(10, 4, letters=LetterCNN(3, 2))
->>> batch = {"tokens": torch.ones(1, 2).long(), "letters": torch.ones(1, 2, 5).long()}
+>>> words = Words(10, 4, characters=SpellingCNN(3, 2))
+>>> batch = {"tokens": torch.ones(1, 2).long(), "characters": torch.ones(1, 2, 5).long()}
 >>> words.width, words(batch).shape
 (7, torch.Size([1, 2, 7]))
 """
@@ -26,8 +26,8 @@ from regard.core.config import Config
 from regard.core.errors import UserError, fraction, positive
 from regard.core.protocols import Batch
 from regard.kernels.dropout import Dropout
-from regard.layers.character_words import LetterCNN as LetterCNN
-from regard.layers.character_words import LetterEncoder, letters_named
+from regard.layers.character_words import CharacterEncoder, character_encoder
+from regard.layers.character_words import SpellingCNN as SpellingCNN
 from regard.layers.scalar_mix import ScalarMix
 
 
@@ -79,20 +79,20 @@ class WordsConfig(Config):
 
     width: PositiveInt = 300
     """Of the vector of a word."""
-    letters: Literal["none", "cnn", "lstm"] = "none"
-    """How spellings are read, beside the table of words; needs data.letters."""
-    letters_width: PositiveInt = 30
-    """Of what letters say of a word."""
-    letter_width: PositiveInt = 30
-    """Of the vector of a letter."""
+    characters: Literal["none", "cnn", "lstm"] = "none"
+    """How spellings are read, beside the table of words; needs data.characters."""
+    spelling_width: PositiveInt = 30
+    """Of what characters say of a word."""
+    character_width: PositiveInt = 30
+    """Of the vector of a character."""
     source: str | None = None
     """A run folder whose model says something of each word."""
     tune: bool = False
     """Train the source too."""
     mix: _Mix = "learned"
     hide: float = Field(0.0, ge=0, lt=1)
-    """Share of words that are unknown in training, but for their letters and the source."""
-    spread: float = Field(0.1, gt=0)
+    """Share of words that are unknown in training, but for their characters and the source."""
+    init_range: float = Field(0.1, gt=0)
     """The table of words starts uniform between minus this and this."""
 
 
@@ -103,9 +103,9 @@ UNKNOWN = 1
 class Words(nn.Module):
     """The first layer of classifiers and taggers, with dropout on what it gives.
 
-    The table starts uniform between -`spread` and `spread`; the vector of padding, token 0, is
+    The table starts uniform between -`init_range` and `init_range`; the vector of padding, token 0, is
     zero and stays so. In training the share `hide` of words is looked up as unknown, so that the
-    vector of unknown words is learnt, and what else there is of a word, its letters, must do.
+    vector of unknown words is learnt, and what else there is of a word, its characters, must do.
     """
 
     def __init__(
@@ -113,27 +113,27 @@ class Words(nn.Module):
         vocabulary: int,
         width: int,
         *,
-        letters: LetterEncoder | None = None,
+        characters: CharacterEncoder | None = None,
         source: nn.Module | None = None,
         tune: bool = False,
         mix: _Mix = "learned",
         dropout: float = 0.0,
         hide: float = 0.0,
-        spread: float = 0.1,
+        init_range: float = 0.1,
     ) -> None:
         super().__init__()
         self.hide = fraction("hide", hide)
         self.table = nn.Embedding(
             positive("vocabulary", vocabulary), positive("width", width), padding_idx=0
         )
-        nn.init.uniform_(self.table.weight, -spread, spread)
+        nn.init.uniform_(self.table.weight, -init_range, init_range)
         nn.init.zeros_(self.table.weight.data[0])
-        self.letters = letters
+        self.characters = characters
         self.source = None if source is None else Given(source, tune=tune, mix=mix)
         self.drop = Dropout(dropout)
         self.width = (
             width
-            + (0 if letters is None else letters.width)
+            + (0 if characters is None else characters.width)
             + (0 if self.source is None else self.source.width)
         )
         """Of all parts together."""
@@ -146,15 +146,15 @@ class Words(nn.Module):
         return cls(
             vocabulary,
             config.width,
-            letters=letters_named(
-                config.letters, config.letters_width, config.letter_width, dropout
+            characters=character_encoder(
+                config.characters, config.spelling_width, config.character_width, dropout
             ),
             source=source,
             tune=config.tune,
             mix=config.mix,
             dropout=dropout,
             hide=config.hide,
-            spread=config.spread,
+            init_range=config.init_range,
         )
 
     def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
@@ -164,17 +164,17 @@ class Words(nn.Module):
             hidden = torch.rand(tokens.shape, device=tokens.device) < self.hide
             tokens = torch.where(hidden & (tokens != 0), UNKNOWN, tokens)
         parts: list[Tensor] = [self.table(tokens)]
-        if self.letters is not None:
-            if "letters" not in batch:
-                raise UserError("this model reads spellings: set data.letters = true")
-            parts.append(self.letters(batch["letters"]))
+        if self.characters is not None:
+            if "characters" not in batch:
+                raise UserError("this model reads spellings: set data.characters = true")
+            parts.append(self.characters(batch["characters"]))
         if self.source is not None:
             parts.append(self.source(batch))
         together: Tensor = self.drop(torch.cat(parts, dim=2) if len(parts) > 1 else parts[0])
         return together
 
     @torch.no_grad()
-    def begin_with(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
+    def initialise_vectors(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
         """Take the vectors that are known as the table's first values; others stay as drawn."""
         if vectors.shape != self.table.weight.shape:
             raise UserError(

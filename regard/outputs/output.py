@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
 
-
 _Kind = TypeVar("_Kind", bound="ModelOutput")
 
 
@@ -46,9 +45,7 @@ class ModelOutput(ABC):
         return loss if self.auxiliary is None else loss + self.auxiliary
 
     @classmethod
-    def of(
-        cls: type[_Kind], model: nn.Module, batch: Batch, carry: Carry | None = None
-    ) -> _Kind:
+    def of(cls: type[_Kind], model: nn.Module, batch: Batch, carry: Carry | None = None) -> _Kind:
         """Call a model, and check that it returns this kind of output."""
         output = model(batch, carry)
         if not isinstance(output, cls):

@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.attention import copied
+from regard.attention import sum_by_token
 from regard.core.padding import IGNORE
 from regard.core.precision import in_float32
 from regard.outputs.next_token import NextTokens, SoftmaxOutput
@@ -105,7 +105,9 @@ class PointerMixture(NextTokens):
         """Log p of every token."""
         share, pointer = in_float32(self.share), in_float32(self.pointer)
         logs = in_float32(self.generated.logits()).log_softmax(2)  # [B,T,V]
-        total = copied(pointer.unsqueeze(1), self.key_tokens.unsqueeze(1), logs.shape[2]).squeeze(1)
+        total = sum_by_token(
+            pointer.unsqueeze(1), self.key_tokens.unsqueeze(1), logs.shape[2]
+        ).squeeze(1)
         return _log_sum(_log_or_none(share).unsqueeze(2) + logs, _log_or_none(total))
 
 

@@ -1,4 +1,4 @@
-"""Language modelling both ways, over words that are read from their letters: what ELMo learns.
+"""Language modelling both ways, over words that are read from their characters: what ELMo learns.
 
 The text is dealt out as for language_model. Every word is read as it is spelled, however rare;
 only the `predicted` most frequent tokens are predicted, the others count as unknown. The loss is
@@ -18,14 +18,14 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data import IGNORE, ContinuousBatches, Tokeniser
-from regard.data.batch import WholeBatches
+from regard.data.batch import ShardableBatches
 from regard.data.text.characters import (
     BEGIN_WORD,
+    CHARACTER_COUNT,
     END_SENTENCE,
     END_WORD,
-    LETTERS,
     LONGEST_WORD,
-    spelled,
+    character_ids,
 )
 from regard.outputs.both_directions import BothDirections, previous_tokens
 from regard.tasks.language_model import LanguageModelling, Texts, metrics
@@ -33,7 +33,7 @@ from regard.tasks.task import OpenTask, Split
 
 
 class SpelledTexts(Texts):
-    """The `[data]` table of a recipe: that of language_model, read from letters."""
+    """The `[data]` table of a recipe: that of language_model, read from characters."""
 
     predicted: PositiveInt = 10_000
     """How many tokens the output layer knows, the most frequent ones."""
@@ -50,7 +50,7 @@ class SpelledTexts(Texts):
 
 @dataclass(frozen=True)
 class BidirectionalLM(OpenTask):
-    """-log p of the word after and the word before; batches have `letters` too."""
+    """-log p of the word after and the word before; batches have `characters` too."""
 
     Data = SpelledTexts
     usage = "model.source = {run} in a recipe of classify or tag"
@@ -70,7 +70,7 @@ class BidirectionalLM(OpenTask):
     @property
     def sizes(self) -> dict[str, int]:
         """What is predicted, and what is read."""
-        return {"vocabulary": self.predicted, "letters": LETTERS}
+        return {"vocabulary": self.predicted, "characters": CHARACTER_COUNT}
 
     @property
     def predicted(self) -> int:
@@ -97,7 +97,7 @@ class BidirectionalLM(OpenTask):
         """As its recipe has it."""
         return self.text.lowercases
 
-    def batches(self) -> WholeBatches:
+    def batches(self) -> ShardableBatches:
         """The training batches."""
         batches = self.text.batches()
         assert isinstance(batches, ContinuousBatches)
@@ -132,27 +132,27 @@ class BidirectionalLM(OpenTask):
 
 
 def spellings(tokeniser: Tokeniser) -> Tensor:
-    """The letters of every token, one row each; the end of a sentence is a mark."""
+    """The characters of every token, one row each; the end of a sentence is a mark."""
     table = torch.zeros(tokeniser.vocabulary, LONGEST_WORD, dtype=torch.int16)
     for number in range(tokeniser.vocabulary):
-        letters = spelled(tokeniser.decode([number]))
+        characters = character_ids(tokeniser.decode([number]))
         if number == tokeniser.eos:
-            letters = [BEGIN_WORD, END_SENTENCE, END_WORD]
-        table[number, : len(letters)] = torch.tensor(letters, dtype=torch.int16)
+            characters = [BEGIN_WORD, END_SENTENCE, END_WORD]
+        table[number, : len(characters)] = torch.tensor(characters, dtype=torch.int16)
     table[tokeniser.pad] = 0
     return table
 
 
-class SpelledBatches(WholeBatches):
-    """Windows of a text with `letters` [B,T,C]; rare tokens are unknown but as they are spelled."""
+class SpelledBatches(ShardableBatches):
+    """Windows of a text with `characters` [B,T,C]; rare tokens are unknown but as they are spelled."""
 
     follows = True
 
     def __init__(
-        self, batches: ContinuousBatches, letters: Tensor, predicted: int, unknown: int
+        self, batches: ContinuousBatches, characters: Tensor, predicted: int, unknown: int
     ) -> None:
         super().__init__(batches.rows)
-        self._batches, self._letters = batches, letters
+        self._batches, self._characters = batches, characters
         self._predicted, self._unknown = predicted, unknown
 
     def __len__(self) -> int:
@@ -166,10 +166,10 @@ class SpelledBatches(WholeBatches):
     def batch(self, epoch: int, index: int) -> Batch:
         """The window, spelled."""
         read = self._batches.batch(epoch, index)
-        letters = self._letters[read["tokens"]].long()  # [B,T,C]
-        used = int((letters != 0).flatten(0, 1).any(0).sum())
+        characters = self._characters[read["tokens"]].long()  # [B,T,C]
+        used = int((characters != 0).flatten(0, 1).any(0).sum())
         known = {
             name: torch.where(each < self._predicted, each, self._unknown)
             for name, each in read.items()
         }
-        return {**known, "letters": letters[..., : max(1, used)]}
+        return {**known, "characters": characters[..., : max(1, used)]}

@@ -10,11 +10,11 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_v
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.data.batch import shuffled
-from regard.data.cache import stamp
-from regard.data.text.labelled import Example, LabelledText
-from regard.data.text.pipeline import words
-from regard.data.text.segment import BREAK, into_sentences, plain_words
+from regard.data.batch import random_permutation
+from regard.data.cache import file_stamp
+from regard.data.text.labelled import LabelledExample, LabelledText
+from regard.data.text.pipeline import split_words
+from regard.data.text.segment import LINE_BREAK, plain_words, split_sentences
 from regard.tasks.task import FileOrShare, Split, found
 
 
@@ -64,7 +64,7 @@ class Examples(Config):
     extract mark behind its vocabulary, as GPT's classifiers read them."""
     both_ways: bool = False
     """Read a pair in both orders and add up what is said of it, where neither text is the first."""
-    letters: bool = False
+    characters: bool = False
     """Give models the spelling of each word too."""
     vectors: str | None = None
     """A file of word vectors to begin with, in the data folder."""
@@ -85,8 +85,10 @@ class Examples(Config):
     def _agree(self) -> "Examples":
         if self.batch is not None and self.tokens_per_batch is not None:
             raise UserError("give either batch or tokens_per_batch, not both")
-        if self.tokeniser != "word" and (self.letters or self.vectors is not None):
-            raise UserError(f'letters and vectors are for tokeniser="word", not {self.tokeniser!r}')
+        if self.tokeniser != "word" and (self.characters or self.vectors is not None):
+            raise UserError(
+                f'characters and vectors are for tokeniser="word", not {self.tokeniser!r}'
+            )
         if self.both_ways and len(self.text) != 2:
             raise UserError("both_ways is for pairs: name two fields in data.text")
         if len(self.text) == 2 and self.sentences != "none":
@@ -108,7 +110,7 @@ def pieces(texts: Sequence[str], data: Examples) -> list[list[str]]:
         lines = (line for text in texts for line in text.splitlines())
         return [each for each in (_words(line, data, breaks=False) for line in lines) if each]
     (text,) = texts
-    return into_sentences(_words(text, data, breaks=True))
+    return split_sentences(_words(text, data, breaks=True))
 
 
 def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
@@ -116,14 +118,14 @@ def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if data.words == "plain":
         found = plain_words(text, lowercase=data.lowercase)
-        return found if breaks else [word for word in found if word != BREAK]
+        return found if breaks else [word for word in found if word != LINE_BREAK]
     if breaks:
         lines = text.lower() if data.lowercase else text
-        return [word for line in lines.splitlines() for word in (*words(line), BREAK)]
-    return words(text.lower() if data.lowercase else text)
+        return [word for line in lines.splitlines() for word in (*split_words(line), LINE_BREAK)]
+    return split_words(text.lower() if data.lowercase else text)
 
 
-def read(data: Examples, folder: Path, path: str) -> Iterator[Example]:
+def read(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
     """The examples of a file of the data folder."""
     place = found(folder, path, data.origin)
     source = LabelledText(path=str(place), form=data.form, text=data.text, label=data.label)
@@ -133,7 +135,7 @@ def read(data: Examples, folder: Path, path: str) -> Iterator[Example]:
         yield example
 
 
-def examples_of(data: Examples, folder: Path, split: Split) -> Iterable[Example]:
+def examples_of(data: Examples, folder: Path, split: Split) -> Iterable[LabelledExample]:
     """The examples of a split as they were written."""
     path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if path is None:
@@ -144,21 +146,21 @@ def examples_of(data: Examples, folder: Path, split: Split) -> Iterable[Example]
 
 
 @lru_cache(maxsize=2)
-def _kept(data_json: str, folder: Path, seen: tuple[int, ...]) -> tuple[Example, ...]:
+def _kept(data_json: str, folder: Path, seen: tuple[int, ...]) -> tuple[LabelledExample, ...]:
     """The training examples, read once as long as their file stays as it is."""
     data = Examples.model_validate_json(data_json)
     return tuple(read(data, folder, data.train))
 
 
-def all_examples(data: Examples, folder: Path) -> tuple[Example, ...]:
+def all_examples(data: Examples, folder: Path) -> tuple[LabelledExample, ...]:
     """All that the training file holds, also what is kept apart; it is asked for several times."""
     path = found(folder, data.train, data.origin)
     if path.is_dir():
         return tuple(read(data, folder, data.train))
-    return _kept(data.model_dump_json(), folder, tuple(stamp(path).values()))
+    return _kept(data.model_dump_json(), folder, tuple(file_stamp(path).values()))
 
 
-def _divided(data: Examples, folder: Path) -> tuple[list[Example], list[Example]]:
+def _divided(data: Examples, folder: Path) -> tuple[list[LabelledExample], list[LabelledExample]]:
     """The examples to learn from, and those kept apart for validation."""
     every = all_examples(data, folder)
     keep, rest = divided(len(every), data.validation, data.limit, data.seed)
@@ -173,7 +175,7 @@ def divided(
     >>> [len(part) for part in divided(10, 0.2, None, 0)], [len(p) for p in divided(9, "f", 3, 0)]
     ([2, 8], [0, 3])
     """
-    order: torch.Tensor = shuffled(count, seed, 0)
+    order: torch.Tensor = random_permutation(count, seed, 0)
     apart = 0 if isinstance(share, str) else max(1, round(share * count))
     most = count if limit is None else apart + limit
     return sorted(order[:apart].tolist()), sorted(order[apart:most].tolist())

@@ -20,14 +20,20 @@ from regard.core.errors import UserError, nearest
 from regard.core.inputs import Document, Input, Pair, Text, check_kind
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, NOBODY, BucketBatches
-from regard.data import load as load_tokeniser
-from regard.data.text.encoding import PADDED, NumberedTexts, numbered
-from regard.data.text.encoding import Reading as TextReading
-from regard.data.text.files import lines
-from regard.data.text.labelled import FIELDED, Example, LabelledText, files_in, labelled_form
+from regard.data import EMPTY_ROW, IGNORE, BucketBatches
+from regard.data import load_tokeniser as load_tokeniser
+from regard.data.text.encoding import PADDING_PART, EncodedTexts, encode_texts
+from regard.data.text.encoding import TextEncoding as TextReading
+from regard.data.text.files import read_lines
+from regard.data.text.labelled import (
+    FORMS_WITH_FIELDS,
+    LabelledExample,
+    LabelledText,
+    files_in,
+    labelled_form,
+)
 from regard.data.text.pipeline import EOS
-from regard.data.text.special_tokens import Frame
+from regard.data.text.special_tokens import InputTemplate
 from regard.outputs.classes import Classes
 from regard.tasks.abilities import Choice, Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import Examples, all_examples, examples_of, pieces
@@ -47,12 +53,12 @@ _BATCH = 32
 class LabelledNumbers:
     """Texts as numbers, and the class of each."""
 
-    texts: NumberedTexts
+    texts: EncodedTexts
     classes: Int[Tensor, "N"]
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
         """These examples as a batch; one that is not there has no class."""
-        known = torch.where(numbers == NOBODY, IGNORE, self.classes[numbers])
+        known = torch.where(numbers == EMPTY_ROW, IGNORE, self.classes[numbers])
         return {**self.texts.gather(numbers), "classes": known}
 
 
@@ -96,7 +102,7 @@ class Classification(Labelling):
         return TextReading(
             self.tokeniser,
             pairs,
-            data.letters,
+            data.characters,
             data.max_length,
             self.source,
             self.source_lowercase,
@@ -105,12 +111,12 @@ class Classification(Labelling):
         )
 
     @property
-    def frame(self) -> Frame | None:
+    def frame(self) -> InputTemplate | None:
         """The marks around texts, if there are any."""
         if self.data.frame == "own":
             return self.tokeniser.frame
         start, delimiter, extract = (self.tokeniser.vocabulary + mark for mark in range(3))
-        return Frame(before=(start,), between=(delimiter,), after=(extract,))
+        return InputTemplate(before=(start,), between=(delimiter,), after=(extract,))
 
     @cached_property
     def _numbered(self) -> dict[Split, LabelledNumbers]:
@@ -133,10 +139,10 @@ class Classification(Labelling):
                 )
             examples = [each for each in examples if any(map(str.strip, each.texts))]
         classes = [self.class_of(each) for each in examples]
-        texts = numbered((pieces(each.texts, self.data) for each in examples), self.reading)
+        texts = encode_texts((pieces(each.texts, self.data) for each in examples), self.reading)
         return LabelledNumbers(texts, torch.tensor(classes, dtype=torch.int64))
 
-    def class_of(self, example: Example) -> int:
+    def class_of(self, example: LabelledExample) -> int:
         """The number of an example's class."""
         label = str(example.label)
         if label not in self.labels:
@@ -236,16 +242,16 @@ class Classification(Labelling):
         said = self.probabilities(model, examples.texts).argmax(1)
         return Confusion.of(self.labels, examples.classes.tolist(), said.tolist())
 
-    def probabilities(self, model: nn.Module, texts: NumberedTexts) -> Float[Tensor, "N C"]:
+    def probabilities(self, model: nn.Module, texts: EncodedTexts) -> Float[Tensor, "N C"]:
         """p of each class for each text, in their order."""
         found = torch.zeros(len(texts), len(self.labels))
         for numbers, batch in batches_over(model, texts, self.data.evaluate_batch):
             found[numbers] = _classes_of(model, batch).logits.float().softmax(1).cpu()
         return found
 
-    def numbers_of(self, texts: Iterable[Sequence[str]]) -> NumberedTexts:
+    def numbers_of(self, texts: Iterable[Sequence[str]]) -> EncodedTexts:
         """Texts without labels, as numbers."""
-        return numbered((pieces(each, self.data) for each in texts), self.reading)
+        return encode_texts((pieces(each, self.data) for each in texts), self.reading)
 
     @property
     def takes(self) -> tuple[type[Input], ...]:
@@ -263,16 +269,16 @@ class Classification(Labelling):
         if form == "folder" and own == "folder":
             return [text for file in files_in(path) for text in self.inputs(file)]
         if form == "line" and (own == "folder" or self.data.sentences == "lines"):
-            return [Document("\n".join(text for _, (text,) in lines(path)))]
-        if form in FIELDED and not self.data.text:
+            return [Document("\n".join(text for _, (text,) in read_lines(path)))]
+        if form in FORMS_WITH_FIELDS and not self.data.text:
             raise UserError(
                 f"{path}: the recipe of this run names no fields, so its texts are lines; give a "
                 ".txt file, a text a line"
             )
-        if form in FIELDED:
+        if form in FORMS_WITH_FIELDS:
             source = LabelledText(path=path, form=form, text=self.data.text)
             return [_input_of(each.texts) for each in source.examples()]
-        return [self.parse(text, f"{path}:{number}") for number, (text,) in lines(path)]
+        return [self.parse(text, f"{path}:{number}") for number, (text,) in read_lines(path)]
 
     def _parts(self, given: Input) -> tuple[str, ...]:
         """The text of an input, or the two of a pair."""
@@ -384,7 +390,7 @@ class Classification(Labelling):
             batches=tuple(every_batch(batches)),
             predict=lambda model, batch: Classes.of(model, batch).logits,
             special=special_tokens(self.tokeniser),
-            padding={"parts": PADDED},
+            padding={"parts": PADDING_PART},
             units={"sentence": _part_numbers} if self.data.sentences != "none" else {},
             segments=_part_numbers if self.reading.pairs else None,
             targets="classes",

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch
-from regard.data import BucketBatches, Tokeniser, train
-from regard.data.text.encoding import NumberedTexts
+from regard.data import BucketBatches, Tokeniser, train_tokeniser
+from regard.data.text.encoding import EncodedTexts
 from regard.data.text.vectors import read_vectors
 from regard.tasks.task import found
 
@@ -21,7 +21,7 @@ from regard.tasks.task import found
 class TakesVectors(Protocol):
     """A layer whose table of words can begin with vectors from elsewhere."""
 
-    def begin_with(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
+    def initialise_vectors(self, vectors: Float[Tensor, "V D"], known: Bool[Tensor, "V"]) -> None:
         """Take those that are known; others stay as drawn."""
         ...
 
@@ -32,11 +32,11 @@ def learnt(
     """A tokeniser learnt from texts, unless it is to be that of a run to begin with."""
     if kind == "source":
         raise UserError('tokeniser = "source" is that of a run to begin with: set model.source')
-    return train(kind, texts, vocabulary, min_frequency)
+    return train_tokeniser(kind, texts, vocabulary, min_frequency)
 
 
 def batches_over(
-    model: nn.Module, texts: NumberedTexts, rows: int
+    model: nn.Module, texts: EncodedTexts, rows: int
 ) -> Iterator[tuple[Int[Tensor, "B"], Batch]]:
     """Every text once, as a batch where the model is, with the numbers of its texts.
 
@@ -61,7 +61,7 @@ def placed_with(model: nn.Module, batch: Batch) -> Batch:
     return {name: each.to(device) for name, each in batch.items()}
 
 
-def begin_with_vectors(
+def initialise_word_vectors(
     model: nn.Module, tokeniser: Tokeniser, folder: Path, path: str, origin: str
 ) -> list[str]:
     """Give the model's words the vectors of a file; how many of them were found in it.
@@ -78,5 +78,5 @@ def begin_with_vectors(
     rows = torch.tensor(places)
     known = rows >= 0
     for table in tables:
-        table.begin_with(kept.table[rows.clamp_min(0)], known)
+        table.initialise_vectors(kept.table[rows.clamp_min(0)], known)
     return [f"vectors: {path} has {int(known.sum()):,} of {tokeniser.vocabulary:,} words"]

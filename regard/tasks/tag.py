@@ -25,23 +25,23 @@ from regard.core.inputs import Input, Text
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches
-from regard.data import load as load_tokeniser
+from regard.data import load_tokeniser as load_tokeniser
 from regard.data.text.conll import (
-    COLUMNS,
+    CONLL_SUFFIXES,
     OUTSIDE,
-    Tagged,
-    checked,
-    converted,
-    every_tag,
-    parts,
-    sentences,
+    TaggedSentence,
+    all_tags,
+    check_tags,
+    convert_tags,
+    read_conll,
+    split_tag,
     to_chunks,
 )
-from regard.data.text.encoding import PADDED, NumberedTexts, in_pieces, numbered
-from regard.data.text.encoding import Reading as TextReading
-from regard.data.text.files import lines
-from regard.data.text.parallel import Sentences
-from regard.data.text.pipeline import words as words_in
+from regard.data.text.encoding import PADDING_PART, EncodedTexts, encode_texts, encode_word_pieces
+from regard.data.text.encoding import TextEncoding as TextReading
+from regard.data.text.files import read_lines
+from regard.data.text.parallel import PackedSequences
+from regard.data.text.pipeline import split_words as words_in
 from regard.outputs.tags import Tags
 from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import divided
@@ -88,7 +88,7 @@ class Columns(Config):
     vocabulary: PositiveInt | None = None
     """The most words there may be."""
     min_frequency: PositiveInt = 1
-    letters: bool = True
+    characters: bool = True
     """Give models the spelling of each word too."""
     vectors: str | None = None
     """A file of word vectors to begin with, in the data folder."""
@@ -112,8 +112,8 @@ class Columns(Config):
 class TaggedNumbers:
     """Sentences as numbers, and the tags of their words."""
 
-    texts: NumberedTexts
-    tags: Sentences
+    texts: EncodedTexts
+    tags: PackedSequences
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
         """These sentences as a batch; what stands at padding does not count."""
@@ -145,27 +145,27 @@ class Tagging(Labelling):
         if saved is None:
             tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
         known = {tag for sentence in read(data, folder, data.train) for tag in sentence.tags}
-        tags = known if data.scheme == "none" else every_tag(known, data.learn)
+        tags = known if data.scheme == "none" else all_tags(known, data.learn)
         return cls(data, folder, tokeniser, tuple(sorted(tags, key=lambda t: (t != OUTSIDE, t))))
 
-    def numbers_of(self, texts: Sequence[Sequence[str]]) -> NumberedTexts:
+    def numbers_of(self, texts: Sequence[Sequence[str]]) -> EncodedTexts:
         """Sentences of words as numbers."""
         if self.tokeniser.frame is not None:
             cut = TextReading(self.tokeniser, longest=self.data.max_length)
             held = [_looked_up(each, self.data) for each in texts]
-            return in_pieces(held, cut, self.tokeniser.frame)
+            return encode_word_pieces(held, cut, self.tokeniser.frame)
         plain = TextReading(self.tokeniser)
-        looked = numbered(([_looked_up(each, self.data)] for each in texts), plain)
-        if not self.data.letters and self.source is None:
+        looked = encode_texts(([_looked_up(each, self.data)] for each in texts), plain)
+        if not self.data.characters and self.source is None:
             return looked
-        # Letters and the source's words are those of the text, not of the table.
+        # Characters and the source's words are those of the text, not of the table.
         written = TextReading(
             self.tokeniser,
-            letters=self.data.letters,
+            characters=self.data.characters,
             source=self.source,
             source_lowercase=self.source_lowercase,
         )
-        spelled = numbered(([list(each)] for each in texts), written)
+        spelled = encode_texts(([list(each)] for each in texts), written)
         return replace(spelled, tokens=looked.tokens)
 
     def numbers(self, split: Split) -> TaggedNumbers:
@@ -174,13 +174,13 @@ class Tagging(Labelling):
         tags = [self.number_of(each, place) for each in held for place in range(len(each.tags))]
         texts = self.numbers_of([each.words for each in held])
         flat = torch.tensor([*tags, 0], dtype=torch.int32)
-        return TaggedNumbers(texts, Sentences(flat, (texts.firsts or texts.tokens).lengths))
+        return TaggedNumbers(texts, PackedSequences(flat, (texts.firsts or texts.tokens).lengths))
 
-    def number_of(self, sentence: Tagged, place: int) -> int:
+    def number_of(self, sentence: TaggedSentence, place: int) -> int:
         """The number of a tag, if training had it."""
         tag = sentence.tags[place]
         if tag not in self._places:
-            what, name = ("tag", tag) if self.data.scheme == "none" else ("kind", parts(tag)[1])
+            what, name = ("tag", tag) if self.data.scheme == "none" else ("kind", split_tag(tag)[1])
             near = nearest(name, self.kinds)
             hint = f"; did you mean {near!r}?" if near else ""
             raise UserError(
@@ -262,7 +262,7 @@ class Tagging(Labelling):
         """What chunks there are; where tags are no chunks, the tags."""
         if self.data.scheme == "none":
             return list(self.labels)
-        return sorted({parts(tag)[1] for tag in self.labels if tag != OUTSIDE})
+        return sorted({split_tag(tag)[1] for tag in self.labels if tag != OUTSIDE})
 
     def report(self, model: nn.Module, split: Split) -> Report:
         """Precision and recall of each kind of chunk, and which kind of word was predicted as
@@ -279,7 +279,7 @@ class Tagging(Labelling):
 
         def kinds_of(rows: Iterable[Sequence[str]]) -> list[int]:
             tags = (tag for row in rows for tag in row)
-            return [places[tag if tag in places else parts(tag)[1]] for tag in tags]
+            return [places[tag if tag in places else split_tag(tag)[1]] for tag in tags]
 
         true = [each.tags for each in held]
         return self.counted(true, said), Confusion.of(names, kinds_of(true), kinds_of(said))
@@ -305,10 +305,10 @@ class Tagging(Labelling):
     def inputs(self, path: str) -> list[Input]:
         """The sentences of a file: in columns as the recipe has them if its name ends in .conll,
         .iob or the like; else one a line, words separated by whitespace."""
-        if path.removesuffix(".gz").endswith(COLUMNS):
-            found = sentences(path, self.data.word, self.data.word)
+        if path.removesuffix(".gz").endswith(CONLL_SUFFIXES):
+            found = read_conll(path, self.data.word, self.data.word)
             return [Text(" ".join(each.words)) for each in found]
-        return [Text(record.text) for record in lines(path)]
+        return [Text(record.text) for record in read_lines(path)]
 
     def read(self, model: nn.Module, given: Input) -> Reading:
         """Run the model on one sentence; its axis is tokens."""
@@ -359,7 +359,7 @@ class Tagging(Labelling):
     @classmethod
     def checkpoint_data(cls, context: int) -> dict[str, object]:
         """Sentences in columns."""
-        return {"train": "train.txt", "tokeniser": "source", "letters": False}
+        return {"train": "train.txt", "tokeniser": "source", "characters": False}
 
     def notes(self) -> list[str]:
         """How F1 is counted, and how much padding the training batches hold."""
@@ -388,7 +388,7 @@ class Tagging(Labelling):
             batches=tuple(take_rows(words(), most)),
             predict=_log_probabilities_of_tag,
             special=special_tokens(self.tokeniser),
-            padding={"parts": PADDED},
+            padding={"parts": PADDING_PART},
             judged=_other_positions,
             pointers=("place", "firsts"),
             queries={"position": lambda batch: batch["place"]},
@@ -429,7 +429,7 @@ def _looked_up(words: Sequence[str], data: Columns) -> list[str]:
     return [_DIGIT.sub("0", word) for word in found] if data.digits else found
 
 
-def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[Tagged]:
+def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[TaggedSentence]:
     """The sentences of a split, with tags as the model writes them."""
     path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if path is None:
@@ -442,12 +442,12 @@ def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[Tagged]
     yield from (every[each] for each in (rest if split == "train" else apart))
 
 
-def read(data: Columns, folder: Path, path: str) -> Iterator[Tagged]:
+def read(data: Columns, folder: Path, path: str) -> Iterator[TaggedSentence]:
     """The sentences of a file, with tags as the model writes them."""
     place = found(folder, path, data.origin)
-    for sentence in sentences(str(place), data.word, data.tag):
+    for sentence in read_conll(str(place), data.word, data.tag):
         if data.scheme == "none":
             yield sentence
             continue
-        tags = converted(checked(sentence, data.scheme).tags, data.scheme, data.learn)
+        tags = convert_tags(check_tags(sentence, data.scheme).tags, data.scheme, data.learn)
         yield sentence._replace(tags=tuple(tags))

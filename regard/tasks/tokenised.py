@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.core.inputs import Input, Text
 from regard.data import Tokeniser
-from regard.tasks.over_texts import begin_with_vectors
+from regard.tasks.over_texts import initialise_word_vectors
 from regard.tasks.task import LABELS, TOKENISER, OpenTask, Split, write_labels
 
 
@@ -106,4 +106,4 @@ class Labelling(Tokenised):
         data = self.data
         if data.vectors is None:
             return []
-        return begin_with_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
+        return initialise_word_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)

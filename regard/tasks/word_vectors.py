@@ -19,12 +19,21 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Carry, Loss
-from regard.data import WHOLE, Part, Source, Tokeniser, held_out, prepare, source_at, train
-from regard.data import load as load_tokeniser
-from regard.data.batch import WholeBatches
-from regard.data.text.context import SPECIAL, ContextBatches, Counts
-from regard.data.text.cooccurrence import CellBatches, Cells, cooccurrences
-from regard.data.text.subwords import subwords
+from regard.data import (
+    WHOLE_TEXT,
+    TextPart,
+    TextSource,
+    Tokeniser,
+    prepare_corpus,
+    source_at,
+    split_held_out,
+    train_tokeniser,
+)
+from regard.data import load_tokeniser as load_tokeniser
+from regard.data.batch import ShardableBatches
+from regard.data.text.context import FIRST_WORD, ContextBatches, WordCounts
+from regard.data.text.cooccurrence import CooccurrenceBatches, CooccurrenceCells, cooccurrences
+from regard.data.text.subwords import ngram_buckets
 from regard.data.text.vectors import Vectors, read_vectors
 from regard.outputs.word_pairs import WordPairs
 from regard.tasks.task import TOKENISER, OpenTask, Split, found
@@ -70,10 +79,10 @@ class Words(Config):
     noise: PositiveInt = 16
     """Words drawn as noise for every sixteen words."""
     buckets: NonNegativeInt = 0
-    """Into how many buckets n-grams of letters are hashed; 0 has none."""
+    """Into how many buckets n-grams of characters are hashed; 0 has none."""
     shortest: PositiveInt = 3
     longest: PositiveInt = 6
-    """How many letters n-grams have."""
+    """How many characters n-grams have."""
     reference: str | None = None
     """A file of vectors to compare with: which words are alike."""
     seed: int = 0
@@ -98,7 +107,9 @@ class WordVectors(OpenTask):
         if saved is not None:
             return cls(data, folder, load_tokeniser(saved / TOKENISER))
         texts = (record.text for record in _text_of(data, folder).records())
-        return cls(data, folder, train("word", texts, data.vocabulary, data.min_frequency))
+        return cls(
+            data, folder, train_tokeniser("word", texts, data.vocabulary, data.min_frequency)
+        )
 
     def save(self, folder: Path) -> None:
         """Leave the vocabulary."""
@@ -125,7 +136,7 @@ class WordVectors(OpenTask):
             ) from None
         return Loss(total=output.loss(batch), items=output.items)
 
-    def batches(self) -> WholeBatches:
+    def batches(self) -> ShardableBatches:
         """The training batches."""
         return self._dealt("train")
 
@@ -152,7 +163,7 @@ class WordVectors(OpenTask):
 
         Where words are made of n-grams, any word has a vector: `more` are added to the others.
         """
-        numbers = torch.arange(SPECIAL, self.tokeniser.vocabulary)
+        numbers = torch.arange(FIRST_WORD, self.tokeniser.vocabulary)
         names = tuple(self.word(number) for number in numbers.tolist())
         if self.data.buckets:
             known = set(names)
@@ -174,11 +185,11 @@ class WordVectors(OpenTask):
         with torch.no_grad():
             return model.vectors({name: each.to(device) for name, each in asked.items()}).cpu()
 
-    def _dealt(self, split: Split) -> WholeBatches:
+    def _dealt(self, split: Split) -> ShardableBatches:
         data = self.data
         if data.learn_from == "counts":
-            return CellBatches(self._cells[split], data.words_per_batch, data.seed)
-        kept, rest = held_out(data.validation)
+            return CooccurrenceBatches(self._cells[split], data.words_per_batch, data.seed)
+        kept, rest = split_held_out(data.validation)
         batches = ContextBatches(
             self._ids(kept if split == "train" else rest),
             self._counts,
@@ -194,26 +205,28 @@ class WordVectors(OpenTask):
         data = self.data
         if not data.buckets:
             return torch.zeros(len(names), 1, dtype=torch.int32)
-        return subwords(names, buckets=data.buckets, shortest=data.shortest, longest=data.longest)
+        return ngram_buckets(
+            names, buckets=data.buckets, shortest=data.shortest, longest=data.longest
+        )
 
     @cached_property
     def _grams(self) -> Tensor:
         """The n-grams of every word of the vocabulary; special tokens have none."""
-        names = [self.word(number) for number in range(SPECIAL, self.tokeniser.vocabulary)]
-        return self._subwords([*[""] * SPECIAL, *names])
+        names = [self.word(number) for number in range(FIRST_WORD, self.tokeniser.vocabulary)]
+        return self._subwords([*[""] * FIRST_WORD, *names])
 
-    def _ids(self, part: Part) -> Tensor:
-        return prepare([_text_of(self.data, self.folder)], self.tokeniser, part=part).ids
+    def _ids(self, part: TextPart) -> Tensor:
+        return prepare_corpus([_text_of(self.data, self.folder)], self.tokeniser, part=part).ids
 
     @cached_property
-    def _counts(self) -> Counts:
+    def _counts(self) -> WordCounts:
         """Of the whole text: what is held out is known, how it is said is not."""
-        return Counts.of(self._ids(WHOLE), self.tokeniser.vocabulary)
+        return WordCounts.of(self._ids(WHOLE_TEXT), self.tokeniser.vocabulary)
 
     @cached_property
-    def _cells(self) -> dict[Split, Cells]:
+    def _cells(self) -> dict[Split, CooccurrenceCells]:
         """Counts, some of them held out: drawn, and the same for both orders of a pair."""
-        cells = cooccurrences(self._ids(WHOLE), self.tokeniser.vocabulary, self.data.reach)
+        cells = cooccurrences(self._ids(WHOLE_TEXT), self.tokeniser.vocabulary, self.data.reach)
         one = torch.minimum(cells.rows, cells.columns)
         other = torch.maximum(cells.rows, cells.columns)
         drawn = (one * 2654435761 + other * 40503 + self.data.seed) % 1000
@@ -224,10 +237,10 @@ class WordVectors(OpenTask):
         }
 
 
-class WithSubwords(WholeBatches):
+class WithSubwords(ShardableBatches):
     """Batches whose words come with the buckets of their n-grams: `grams` [B,K,C]."""
 
-    def __init__(self, batches: WholeBatches, grams: Tensor) -> None:
+    def __init__(self, batches: ShardableBatches, grams: Tensor) -> None:
         super().__init__(batches.rows)
         self._batches, self._grams = batches, grams
 
@@ -245,7 +258,7 @@ class WithSubwords(WholeBatches):
         return {**batch, "grams": self._grams[batch["words"]]}
 
 
-def _text_of(data: Words, folder: Path) -> Source:
+def _text_of(data: Words, folder: Path) -> TextSource:
     """The text of a recipe."""
     place = str(found(folder, data.train, data.origin))
     return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)

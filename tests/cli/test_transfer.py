@@ -38,7 +38,7 @@ task = "classify"
 [data]
 train = "labels.txt"
 validation = 0.25
-letters = true
+characters = true
 [model]
 """
 TAGS = """
@@ -46,12 +46,12 @@ task = "tag"
 [data]
 train = "tags.txt"
 validation = "tags.txt"
-letters = true
+characters = true
 [model]
 kind = "bilstm_crf"
 width = 5
 hidden = 4
-letters = "none"
+characters = "none"
 source = "runs/both"
 """
 PAIRS = """
@@ -77,7 +77,7 @@ evaluate_batch = 2
 kind = "elmo"
 width = 4
 hidden = 6
-letter_width = 3
+character_width = 3
 filters = [[1, 4], [2, 4]]
 """
 
@@ -146,7 +146,7 @@ def test_the_encoder_of_a_translator_is_kept_and_its_decoder_left_out(
     assert regard("eval", "runs/cove").returncode == 0, "a run folder is whole by itself"
 
 
-def test_a_tagger_takes_a_language_model_that_reads_letters_both_ways(regard: Regard) -> None:
+def test_a_tagger_takes_a_language_model_that_reads_characters_both_ways(regard: Regard) -> None:
     _, elmo, taglm = trained(regard, "both", "elmo", "taglm")
     assert elmo.startswith("from runs/both: ")
     assert "words.source.mix" in elmo.partition("new here: ")[2]

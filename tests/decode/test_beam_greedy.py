@@ -14,8 +14,8 @@ from regard.decode import (
     Greedy,
     SampleId,
     Stream,
-    search,
     collect_texts,
+    search,
 )
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
@@ -23,7 +23,7 @@ from tests.decode.translators import BOS, EOS, NUMBERS, Translator, beam, source
 
 
 def models() -> dict[str, Callable[[], GPT | RNNLM]]:
-    wide = RNNLM.Config(cell="lstm", width=12, layers=2, dropout=0.0, spread=2.0)
+    wide = RNNLM.Config(cell="lstm", width=12, layers=2, dropout=0.0, init_range=2.0)
     loose = GPT.Config(width=16, heads=2, layers=2, context=40, tied=False)
     return {
         "lstm": lambda: RNNLM(wide, 30).eval(),

@@ -43,7 +43,7 @@ def lively(model: Model) -> Model:
 
 
 def rnn(cell: str) -> Model:
-    config = RNNLM.Config(cell=cell, width=12, layers=2, dropout=0.0, spread=0.5)
+    config = RNNLM.Config(cell=cell, width=12, layers=2, dropout=0.0, init_range=0.5)
     return lively(RNNLM(config, VOCABULARY))
 
 

@@ -33,12 +33,12 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "text_cnn": ("text_cnn", {"width": 6, "filters": 4}),
     "text_cnn, other": (
         "text_cnn",
-        {"width": 5, "filters": 3, "windows": [1, 2], "letters": "cnn", "letters_width": 4},
+        {"width": 5, "filters": 3, "windows": [1, 2], "characters": "cnn", "spelling_width": 4},
     ),
     "attention_pool": ("attention_pool", {"width": 6, "hidden": 4}),
     "attention_pool, other": (
         "attention_pool",
-        {"width": 6, "hidden": 4, "cell": "gru", "score": "dot", "layers": 2, "letters": "lstm"},
+        {"width": 6, "hidden": 4, "cell": "gru", "score": "dot", "layers": 2, "characters": "lstm"},
     ),
     "attention_pool, sparse": (
         "attention_pool",
@@ -55,10 +55,10 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
         "text_transformer",
         {"width": 8, "heads": 4, "layers": 1, "pool": "even", "pairs": True},
     ),
-    "bilstm_crf": ("bilstm_crf", {"width": 6, "hidden": 4, "letters_width": 5}),
+    "bilstm_crf": ("bilstm_crf", {"width": 6, "hidden": 4, "spelling_width": 5}),
     "bilstm_crf, other": (
         "bilstm_crf",
-        {"width": 6, "hidden": 4, "layers": 2, "letters": "lstm", "crf": False},
+        {"width": 6, "hidden": 4, "layers": 2, "characters": "lstm", "crf": False},
     ),
     "bert_classifier": ("bert_classifier", {"encoder": SMALL_BERT}),
     "bert_classifier, other": (
@@ -85,14 +85,14 @@ CHANGED: dict[str, object] = {
     "layers": 3,
     "score": "even",
     "weigh": "sparsemax",
-    "letters": "none",
-    "letters_width": 7,
-    "letter_width": 9,
+    "characters": "none",
+    "spelling_width": 7,
+    "character_width": 9,
     "dropout": 0.3,
     "hide": 0.5,
     "words_dropout": 0.3,
     "encoder_dropout": 0.3,
-    "spread": 0.7,
+    "init_range": 0.7,
     "ngrams": 3,
     "buckets": 30,
     "windows": [2],
@@ -136,13 +136,13 @@ def batch(extra: int = 0) -> dict[str, Tensor]:
     drawn = torch.randint(4, V, (len(LENGTHS), max(LENGTHS)))
     spelled = torch.randint(1, 250, (len(LENGTHS), max(LENGTHS), 5))
     tokens, parts = torch.zeros(4, width).long(), torch.full((4, width), -1)
-    letters = torch.zeros(4, width, 5 + extra).long()
+    characters = torch.zeros(4, width, 5 + extra).long()
     for row, length in enumerate(LENGTHS):
         tokens[row, :length] = drawn[row, :length]
         parts[row, :length] = torch.tensor(PARTS[row])
-        letters[row, :length, :5] = spelled[row, :length]
+        characters[row, :length, :5] = spelled[row, :length]
     lengths = torch.tensor(LENGTHS)
-    return {"tokens": tokens, "lengths": lengths, "parts": parts, "letters": letters}
+    return {"tokens": tokens, "lengths": lengths, "parts": parts, "characters": characters}
 
 
 def alone(whole: Batch, row: int) -> Batch:
@@ -256,7 +256,7 @@ def test_a_saved_model_loads_to_the_same_bits(row: str) -> None:
     ],
 )
 def test_every_field_of_the_config_makes_a_difference(row: str, field: str) -> None:
-    base: dict[str, object] = {"letters": "cnn"} if field.startswith("letter") else {}
+    base: dict[str, object] = {"characters": "cnn"} if field.startswith("character") else {}
     if field == "position":
         base = {"position": "learned"}
     one, other = built(row, **base), built(row, **{**base, field: CHANGED[field]})
@@ -266,7 +266,7 @@ def test_every_field_of_the_config_makes_a_difference(row: str, field: str) -> N
     said = []
     for model in (one, other):
         for each in model.parameters():
-            nn.init.uniform_(each, -0.5, 0.5) if field != "spread" else None
+            nn.init.uniform_(each, -0.5, 0.5) if field != "init_range" else None
         torch.manual_seed(3)
         said.append(loss(model.train(), batch()))
     torch.manual_seed(3)
@@ -275,7 +275,10 @@ def test_every_field_of_the_config_makes_a_difference(row: str, field: str) -> N
 
 @pytest.mark.parametrize("row", ROWS)
 def test_a_few_texts_are_learnt_by_heart(row: str, as_users_run_it: None) -> None:
-    model, given = built(row, dropout=0.0, spread=0.5) if spread(row) else built(row), batch()
+    model, given = (
+        built(row, dropout=0.0, init_range=0.5) if has_init_range(row) else built(row),
+        batch(),
+    )
     rates = [each for each in model.parameters() if each.requires_grad]
     sparse = ROWS[row][0] == "bag_of_ngrams"
     optimiser = torch.optim.SGD(rates, 5.0) if sparse else torch.optim.Adam(rates, 0.03)
@@ -287,12 +290,12 @@ def test_a_few_texts_are_learnt_by_heart(row: str, as_users_run_it: None) -> Non
     assert loss(model.eval(), given).item() < 0.3 * first
 
 
-def spread(row: str) -> bool:
-    return "spread" in vars(MODELS[ROWS[row][0]])["Config"].model_fields
+def has_init_range(row: str) -> bool:
+    return "init_range" in vars(MODELS[ROWS[row][0]])["Config"].model_fields
 
 
-def test_letters_that_are_missing_are_asked_for(as_users_run_it: None) -> None:
+def test_characters_that_are_missing_are_asked_for(as_users_run_it: None) -> None:
     model, given = built("bilstm_crf"), batch()
-    del given["letters"]
-    with pytest.raises(UserError, match=r"reads spellings: set data\.letters = true"):
+    del given["characters"]
+    with pytest.raises(UserError, match=r"reads spellings: set data\.characters = true"):
         model(given)

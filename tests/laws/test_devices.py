@@ -96,9 +96,9 @@ def word_vectors(name: str, **given: int) -> Callable[[], Made]:
 
 
 def elmo() -> Made:
-    config = MODELS["elmo"].Config(width=4, hidden=6, letter_width=3, filters=((1, 4), (2, 4)))
-    return MODELS["elmo"](config, vocabulary=10, letters=262), (
-        {"letters": torch.randint(262, (2, 5, 4))},
+    config = MODELS["elmo"].Config(width=4, hidden=6, character_width=3, filters=((1, 4), (2, 4)))
+    return MODELS["elmo"](config, vocabulary=10, characters=262), (
+        {"characters": torch.randint(262, (2, 5, 4))},
     )
 
 

@@ -46,7 +46,7 @@ OTHER_RNN: dict[str, object] = {
     "layers": 1,
     "dropout": 0.5,
     "tied": True,
-    "spread": 0.2,
+    "init_range": 0.2,
 }
 OTHER: dict[str, dict[str, object]] = {
     "window_lm": {
@@ -55,7 +55,7 @@ OTHER: dict[str, dict[str, object]] = {
         "hidden": 10,
         "direct": False,
         "dropout": 0.5,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "rnn_lm": OTHER_RNN,
     "awd_lstm": {
@@ -67,7 +67,7 @@ OTHER: dict[str, dict[str, object]] = {
         "drop_layers": 0.5,
         "drop_weights": 0.5,
         "drop_outputs": 0.5,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "attention_rnn_lm": {**OTHER_RNN, "score": "dot", "memory": 3},
     "pointer_lm": {**OTHER_RNN, "memory": 3},
@@ -84,16 +84,16 @@ OTHER: dict[str, dict[str, object]] = {
         "recency": 1.0,
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "clockwork_rnn": {
         "width": 12,
         "periods": (1, 2, 3, 4),
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
-    "hred": {"width": 6, "context": 5, "end": 4, "dropout": 0.5, "tied": True, "spread": 0.2},
+    "hred": {"width": 6, "context": 5, "end": 4, "dropout": 0.5, "tied": True, "init_range": 0.2},
     "gpt": {
         "width": 20,
         "heads": 2,

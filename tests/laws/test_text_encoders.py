@@ -14,7 +14,7 @@ from regard.core.config import parse
 from regard.core.errors import UserError
 from regard.core.padding import IGNORE
 from regard.core.protocols import Batch
-from regard.layers.character_words import LETTERS
+from regard.layers.character_words import CHARACTERS
 from regard.models import MODELS
 from regard.models.text.bert import BERT
 from regard.models.text.bert_reader import BERTReader
@@ -30,7 +30,7 @@ SMALL_BERT: dict[str, object] = {"width": 8, "heads": 2, "layers": 2, "hidden": 
 ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "elmo": (
         "elmo",
-        {"width": 4, "hidden": 6, "letter_width": 3, "filters": [[1, 4], [3, 5]]},
+        {"width": 4, "hidden": 6, "character_width": 3, "filters": [[1, 4], [3, 5]]},
     ),
     "elmo, other": (
         "elmo",
@@ -38,7 +38,7 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
             "width": 5,
             "hidden": 4,
             "layers": 3,
-            "letter_width": 2,
+            "character_width": 2,
             "filters": [[2, 6]],
             "skip": False,
             "marks": "two",
@@ -65,7 +65,7 @@ OTHER: dict[str, dict[str, object]] = {
         "width": 5,
         "hidden": 4,
         "layers": 1,
-        "letter_width": 2,
+        "character_width": 2,
         "filters": [[2, 6]],
         "highways": 2,
         "activation": "tanh",
@@ -100,7 +100,7 @@ def built(row: str, changes: Mapping[str, object] | None = None) -> nn.Module:
     torch.manual_seed(1)
     name, given = ROWS[row]
     config = parse(vars(MODELS[name])["Config"], {**given, **(changes or {})})
-    sizes = {"letters": LETTERS} if name == "elmo" else {}
+    sizes = {"characters": CHARACTERS} if name == "elmo" else {}
     model = MODELS[name](config, vocabulary=V, **sizes)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.4)
@@ -115,13 +115,13 @@ def batch(extra: int = 0, fill: int = 0) -> dict[str, Tensor]:
     spelled = torch.randint(1, 250, (rows, longest, 5))
     tokens = torch.full((rows, longest + extra), fill)
     parts = torch.full((rows, longest + extra), 1 if fill else -1)
-    letters = torch.full((rows, longest + extra, 5), fill)
+    characters = torch.full((rows, longest + extra, 5), fill)
     for row, length in enumerate(LENGTHS):
         tokens[row, :length] = drawn[row, :length]
         parts[row, :length] = (torch.arange(length) >= 2).long()
-        letters[row, :length] = spelled[row, :length]
+        characters[row, :length] = spelled[row, :length]
     lengths = torch.tensor(LENGTHS)
-    return {"tokens": tokens, "lengths": lengths, "parts": parts, "letters": letters}
+    return {"tokens": tokens, "lengths": lengths, "parts": parts, "characters": characters}
 
 
 def alone(whole: Batch, row: int) -> Batch:
@@ -231,7 +231,7 @@ def test_every_word_is_seen_from_both_sides_of_its_own_text_and_from_no_other(ro
     for place in (0, LENGTHS[0] - 1):
         other = batch()
         other["tokens"][0, place] = (other["tokens"][0, place] - 3) % 8 + 4
-        other["letters"][0, place] = other["letters"][0, place].flip(0) + 1
+        other["characters"][0, place] = other["characters"][0, place].flip(0) + 1
         with torch.no_grad():
             moved = (said(row, model, batch()) - said(row, model, other)).abs().amax(2)  # [B,T]
         assert (moved[0] > 1e-5).all()

@@ -123,7 +123,7 @@ OTHER: dict[str, dict[str, object]] = {
         "reverse": False,
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "bahdanau": {
         "cell": "lstm",
@@ -134,7 +134,7 @@ OTHER: dict[str, dict[str, object]] = {
         "readout": "tanh",
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "hard_attention": {
         "cell": "lstm",
@@ -145,7 +145,7 @@ OTHER: dict[str, dict[str, object]] = {
         "readout": "tanh",
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
         "reward": "step",
         "baseline": "learned",
         "entropy": 0.1,
@@ -163,7 +163,7 @@ OTHER: dict[str, dict[str, object]] = {
         "feeding": False,
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "online_aligner": {
         "cell": "gru",
@@ -172,7 +172,7 @@ OTHER: dict[str, dict[str, object]] = {
         "entropy": 0.5,
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "pointer_generator": {
         "width": 10,
@@ -181,7 +181,7 @@ OTHER: dict[str, dict[str, object]] = {
         "coverage": 1.0,
         "dropout": 0.5,
         "tied": True,
-        "spread": 0.2,
+        "init_range": 0.2,
     },
     "transformer": {
         "width": 20,

@@ -19,8 +19,10 @@ LENGTHS = torch.tensor([3, 1])
 
 
 def elmo() -> ELMo:
-    config = ELMo.Config(width=4, hidden=6, letter_width=3, filters=((1, 4), (2, 4)), dropout=0.5)
-    return ELMo(config, vocabulary=9, letters=262)
+    config = ELMo.Config(
+        width=4, hidden=6, character_width=3, filters=((1, 4), (2, 4)), dropout=0.5
+    )
+    return ELMo(config, vocabulary=9, characters=262)
 
 
 SOURCES: dict[str, Callable[[], nn.Module]] = {
@@ -38,9 +40,13 @@ SOURCES: dict[str, Callable[[], nn.Module]] = {
 
 
 def batch() -> dict[str, Tensor]:
-    letters = torch.randint(1, 257, (2, 3, 5))
-    letters[1, 1:] = 0
-    return {"letters": letters, "lengths": LENGTHS, "tokens": torch.tensor([[4, 5, 6], [7, 0, 0]])}
+    characters = torch.randint(1, 257, (2, 3, 5))
+    characters[1, 1:] = 0
+    return {
+        "characters": characters,
+        "lengths": LENGTHS,
+        "tokens": torch.tensor([[4, 5, 6], [7, 0, 0]]),
+    }
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -51,7 +57,7 @@ def test_what_a_source_says_of_a_text_depends_on_that_text_alone(name: str) -> N
     alone = given(
         {
             "tokens": read["tokens"][1:, :1],
-            "letters": read["letters"][1:, :1],
+            "characters": read["characters"][1:, :1],
             "lengths": LENGTHS[1:],
         }
     )
@@ -67,9 +73,9 @@ def test_what_a_source_says_of_a_text_depends_on_that_text_alone(name: str) -> N
 def test_every_word_of_a_text_has_its_own_place(name: str) -> None:
     """A word that changes shows at that word, whichever way it is read."""
     given, read = Given(SOURCES[name]()).eval(), batch()
-    changed = {**read, "tokens": read["tokens"].clone(), "letters": read["letters"].clone()}
+    changed = {**read, "tokens": read["tokens"].clone(), "characters": read["characters"].clone()}
     changed["tokens"][0, 1] = 8
-    changed["letters"][0, 1] = torch.randint(1, 257, (5,))
+    changed["characters"][0, 1] = torch.randint(1, 257, (5,))
     differ = (given(read) - given(changed)).abs().sum(2)[0] > 1e-6
     assert differ[1]
     if name in ("luong", "awd_lstm", "encoder_decoder, forth"):
@@ -108,7 +114,9 @@ def test_normed_layers_have_no_mean() -> None:
 
 @pytest.mark.parametrize("place", ["words", "between"])
 def test_a_tagger_takes_them_beside_its_words_or_after_its_first_layer(place: str) -> None:
-    config = BiLSTMCRF.Config(width=5, hidden=4, letters="none", source="runs/x", source_at=place)
+    config = BiLSTMCRF.Config(
+        width=5, hidden=4, characters="none", source="runs/x", source_at=place
+    )
     model = BiLSTMCRF(config, vocabulary=9, classes=3, source=elmo()).eval()
     said = model(batch()).probabilities()
     assert said.shape == (2, 3, 3)

@@ -8,7 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from regard.core.errors import UserError
 from regard.data import SPECIALS, UNK
 from regard.layers.bidirectional import Bidirectional
-from regard.layers.character_words import LetterCNN, letters_named
+from regard.layers.character_words import SpellingCNN, character_encoder
 from regard.layers.recurrent import CELLS
 from regard.layers.sentences import SentenceCut
 from regard.layers.word_features import UNKNOWN, Words
@@ -55,7 +55,7 @@ def test_sentences_read_in_groups_are_those_read_alone() -> None:
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
 def test_spellings_do_not_depend_on_longer_ones_beside_them(kind: str) -> None:
-    encoder = letters_named(kind, 6, 4, 0.0)
+    encoder = character_encoder(kind, 6, 4, 0.0)
     assert encoder is not None
     short = torch.tensor([[[259, 98, 260]]])
     wide = torch.zeros(1, 3, 7).long()
@@ -66,20 +66,20 @@ def test_spellings_do_not_depend_on_longer_ones_beside_them(kind: str) -> None:
     assert not found[0, 2].any(), "no word has no spelling"
 
 
-def test_the_letter_cnn_is_a_maximum_over_windows() -> None:
-    encoder = LetterCNN(5, 4, window=3)
-    letters = torch.tensor([259, 98, 99, 260])
-    padded = nn.functional.pad(encoder.embed(letters), (0, 0, 2, 2))
+def test_the_character_cnn_is_a_maximum_over_windows() -> None:
+    encoder = SpellingCNN(5, 4, window=3)
+    characters = torch.tensor([259, 98, 99, 260])
+    padded = nn.functional.pad(encoder.embed(characters), (0, 0, 2, 2))
     windows = [encoder.filters(padded[place : place + 3].flatten()) for place in range(6)]
     expected = torch.stack(windows).amax(0)
-    torch.testing.assert_close(encoder(letters[None, None])[0, 0], expected)
+    torch.testing.assert_close(encoder(characters[None, None])[0, 0], expected)
 
 
 def test_vectors_take_the_place_of_known_words_only() -> None:
     words = Words(5, 2)
     before = words.table.weight.detach().clone()
     known = torch.tensor([True, False, True, False, False])
-    words.begin_with(torch.full((5, 2), 7.0), known)
+    words.initialise_vectors(torch.full((5, 2), 7.0), known)
     assert words.table.weight[2].tolist() == [7.0, 7.0]
     assert torch.equal(words.table.weight[[1, 3, 4]], before[[1, 3, 4]])
     assert not words.table.weight[0].any(), "padding stays zero"
@@ -87,26 +87,26 @@ def test_vectors_take_the_place_of_known_words_only() -> None:
 
 def test_vectors_of_another_width_are_refused(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match=r"3 wide and the model's words 2: set model\.width = 3"):
-        Words(5, 2).begin_with(torch.zeros(5, 3), torch.ones(5).bool())
+        Words(5, 2).initialise_vectors(torch.zeros(5, 3), torch.ones(5).bool())
 
 
-def test_an_encoder_of_letters_that_nobody_knows_is_named(as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match="unknown encoder of letters 'ccn': did you mean 'cnn'"):
-        letters_named("ccn", 4, 4, 0.0)
+def test_an_encoder_of_characters_that_nobody_knows_is_named(as_users_run_it: None) -> None:
+    with pytest.raises(UserError, match="unknown encoder of characters 'ccn': did you mean 'cnn'"):
+        character_encoder("ccn", 4, 4, 0.0)
 
 
 def test_hidden_words_are_looked_up_as_unknown_in_training_only() -> None:
     torch.manual_seed(0)
-    words = Words(9, 3, letters=LetterCNN(2, 2), hide=0.25)
+    words = Words(9, 3, characters=SpellingCNN(2, 2), hide=0.25)
     tokens = torch.tensor([[*range(4, 9), 0]]).repeat(400, 1)
-    batch = {"tokens": tokens, "letters": torch.ones(400, 6, 4).long()}
+    batch = {"tokens": tokens, "characters": torch.ones(400, 6, 4).long()}
     seen = words(batch)
-    table, letters = seen[..., :3], seen[..., 3:]
+    table, characters = seen[..., :3], seen[..., 3:]
     unknown = torch.isclose(table, words.table.weight[1]).all(2)
     assert 0.2 < unknown[:, :5].float().mean() < 0.3
     assert torch.equal(table[~unknown], words.table(tokens)[~unknown])
     assert not unknown[:, 5].any()  # padding stays zero
     whole = words.eval()(batch)
     assert torch.equal(whole[..., :3], words.table(tokens))
-    assert torch.equal(whole[..., 3:], letters)
+    assert torch.equal(whole[..., 3:], characters)
     assert SPECIALS[UNKNOWN] == UNK

@@ -140,8 +140,8 @@ def test_what_is_begun_with_may_have_another_dropout(kind: type[nn.Module]) -> N
         assert torch.equal(model.encoder.state_dict()[name], each), name
 
 
-def test_tables_begin_with_the_spread_and_near_positions_alike_if_that_is_asked_for() -> None:
-    encoding = SMALL.model_copy(update={"width": 32, "context": 64, "spread": 0.3})
+def test_tables_begin_with_the_init_range_and_near_positions_alike_if_that_is_asked_for() -> None:
+    encoding = SMALL.model_copy(update={"width": 32, "context": 64, "init_range": 0.3})
     drawn, waves = (
         TextEncoder(encoding.model_copy(update={"waves": each}), 500) for each in (False, True)
     )

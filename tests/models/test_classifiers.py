@@ -174,7 +174,7 @@ def test_pooling_by_dot_divides_by_the_root_of_the_width() -> None:
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_tagger_drops_half_of_what_its_last_layer_says(layers: int) -> None:
-    config = BiLSTMCRF.Config(width=6, hidden=32, letters="none", layers=layers, dropout=0.5)
+    config = BiLSTMCRF.Config(width=6, hidden=32, characters="none", layers=layers, dropout=0.5)
     model = BiLSTMCRF(config, V, C).train()
     said: list[Tensor] = []
     last = model.first if model.second is None else model.second

@@ -9,7 +9,13 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.data.text.characters import BEGIN_SENTENCE, BEGIN_WORD, END_SENTENCE, END_WORD, spelled
+from regard.data.text.characters import (
+    BEGIN_SENTENCE,
+    BEGIN_WORD,
+    END_SENTENCE,
+    END_WORD,
+    character_ids,
+)
 from regard.layers.character_cnn import CharacterCNN
 from regard.layers.highway import Highway
 from regard.layers.projected_lstm import ProjectedLSTM
@@ -18,11 +24,11 @@ from regard.models.text.elmo import BEGIN, END, ELMo
 
 FIXTURE = Path(os.environ.get("REGARD_DATA", "nowhere")) / "elmo-fixture"
 
-SMALL = {"width": 4, "hidden": 6, "letter_width": 3, "filters": ((1, 4), (3, 5))}
+SMALL = {"width": 4, "hidden": 6, "character_width": 3, "filters": ((1, 4), (3, 5))}
 
 
 def built(**changes: object) -> ELMo:
-    return ELMo(ELMo.Config(**{**SMALL, **changes}), vocabulary=11, letters=262).eval()
+    return ELMo(ELMo.Config(**{**SMALL, **changes}), vocabulary=11, characters=262).eval()
 
 
 def from_tensorflow(gates: Tensor) -> Tensor:
@@ -35,21 +41,21 @@ def authors_model() -> ELMo:
     """The model of the fixture with its weights."""
     h5py = pytest.importorskip("h5py", reason="reads the authors' HDF5 files")
     options = json.loads((FIXTURE / "options.json").read_text())
-    letters, lstm = options["char_cnn"], options["lstm"]
+    characters, lstm = options["char_cnn"], options["lstm"]
     config = ELMo.Config(
         width=lstm["projection_dim"],
         hidden=lstm["dim"],
         layers=lstm["n_layers"],
-        letter_width=letters["embedding"]["dim"],
-        filters=tuple(tuple(each) for each in letters["filters"]),
-        highways=letters["n_highway"],
-        activation=letters["activation"],
+        character_width=characters["embedding"]["dim"],
+        filters=tuple(tuple(each) for each in characters["filters"]),
+        highways=characters["n_highway"],
+        activation=characters["activation"],
         cell_clip=lstm["cell_clip"],
         clip=lstm["proj_clip"],
         skip=lstm["use_skip_connections"],
         marks="two",
     )
-    model = ELMo(config, vocabulary=5, letters=262).eval()
+    model = ELMo(config, vocabulary=5, characters=262).eval()
     with h5py.File(FIXTURE / "lm_weights.hdf5") as file, torch.no_grad():
 
         def taken(name: str) -> Tensor:
@@ -60,7 +66,7 @@ def authors_model() -> ELMo:
         for place, each in enumerate(words.filters):
             each.weight.copy_(taken(f"CNN/W_cnn_{place}")[0].permute(2, 1, 0))
             each.bias.copy_(taken(f"CNN/b_cnn_{place}"))
-        for place in range(letters["n_highway"]):
+        for place in range(characters["n_highway"]):
             for ours, theirs in (("transform", "transform"), ("gate", "carry")):
                 layer = getattr(words.highway, ours)[place]
                 layer.weight.copy_(taken(f"CNN_high_{place}/W_{theirs}").T)
@@ -81,14 +87,14 @@ def authors_model() -> ELMo:
 
 
 def sentences_spelled(sentences: list[str]) -> tuple[Tensor, Tensor]:
-    """Letters of some sentences between their marks, as the authors have them, and lengths."""
+    """Characters of some sentences between their marks, as the authors have them, and lengths."""
     marks = ([BEGIN_WORD, BEGIN_SENTENCE, END_WORD], [BEGIN_WORD, END_SENTENCE, END_WORD])
-    rows = [[marks[0], *map(spelled, each.split()), marks[1]] for each in sentences]
-    letters = torch.zeros(len(rows), max(map(len, rows)), 50, dtype=torch.int64)
+    rows = [[marks[0], *map(character_ids, each.split()), marks[1]] for each in sentences]
+    characters = torch.zeros(len(rows), max(map(len, rows)), 50, dtype=torch.int64)
     for row, words in enumerate(rows):
         for place, word in enumerate(words):
-            letters[row, place, : len(word)] = torch.tensor(word)
-    return letters, torch.tensor([len(row) for row in rows])
+            characters[row, place, : len(word)] = torch.tensor(word)
+    return characters, torch.tensor([len(row) for row in rows])
 
 
 def lstm_by_loops(cell: ProjectedLSTM, x: Tensor) -> Tensor:
@@ -107,10 +113,10 @@ def lstm_by_loops(cell: ProjectedLSTM, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("skip", [True, False])
 def test_the_second_layer_alone_adds_what_it_reads(skip: bool) -> None:
     model = built(skip=skip)
-    letters, lengths = sentences_spelled(["the film was good"])
+    characters, lengths = sentences_spelled(["the film was good"])
     assert len(model.ahead) == 2
     with torch.no_grad():
-        words = model.words(letters)[0]
+        words = model.words(characters)[0]
         sides = []
         for cells, x in ((model.ahead, words), (model.behind, words.flip(0))):
             first = lstm_by_loops(cells[0], x)
@@ -118,8 +124,8 @@ def test_the_second_layer_alone_adds_what_it_reads(skip: bool) -> None:
             sides.append((x, first, second))
         back = [each.flip(0) for each in sides[1]]
         wanted = torch.stack([torch.cat(pair, 1) for pair in zip(sides[0], back, strict=True)])
-        torch.testing.assert_close(model.read(letters, lengths)[0][:, 0], wanted)
-        output = model({"letters": letters})
+        torch.testing.assert_close(model.read(characters, lengths)[0][:, 0], wanted)
+        output = model({"characters": characters})
         ahead, behind = output.forward, output.backward
         for said, states in ((ahead, sides[0][2]), (behind, back[2])):
             torch.testing.assert_close(said.logits()[0], model.output(states))
@@ -133,8 +139,8 @@ def test_the_authors_outputs_come_out_with_the_state_carried_from_batch_to_batch
     files = [h5py.File(FIXTURE / f"lm_embeddings_{place}.hdf5") for place in range(3)]
     with torch.no_grad():
         for batch in range(10):
-            letters, lengths = sentences_spelled([each[batch] for each in lists])
-            layers, states = model.read(letters, lengths, states)
+            characters, lengths = sentences_spelled([each[batch] for each in lists])
+            layers, states = model.read(characters, lengths, states)
             for row, file in enumerate(files):
                 theirs = torch.from_numpy(file[str(batch)][...])  # [2,T,D]
                 want = torch.cat((theirs[0], theirs[1]), dim=1)
@@ -191,11 +197,11 @@ def test_a_highway_carries_or_transforms() -> None:
     assert gate.mean() < 0.5, "to begin with, most is carried"
 
 
-def test_letters_are_read_as_in_a_row_of_fifty_however_few_are_given() -> None:
+def test_characters_are_read_as_in_a_row_of_fifty_however_few_are_given() -> None:
     """The authors fill every word up; a window of filling is enough, or none where none fits."""
-    cnn = CharacterCNN(4, filters=((1, 3), (4, 5)), letter_width=3)
+    cnn = CharacterCNN(4, filters=((1, 3), (4, 5)), character_width=3)
     for length in (1, 20, 45, 47, 48):
-        word = torch.tensor(spelled("a" * length))
+        word = torch.tensor(character_ids("a" * length))
         short = torch.zeros(1, 1, len(word), dtype=torch.int64)
         short[0, 0] = word
         filled = torch.full((1, 1, 50), 261)
@@ -225,28 +231,30 @@ def test_a_mix_is_a_weighted_sum_and_norms_look_at_real_words_alone() -> None:
 @pytest.mark.parametrize("skip", [True, False])
 def test_features_are_of_the_sentence_alone(skip: bool) -> None:
     model = built(skip=skip)
-    letters = torch.randint(1, 257, (2, 5, 6))
+    characters = torch.randint(1, 257, (2, 5, 6))
     lengths = torch.tensor([5, 2])
-    letters[1, 2:] = 0
-    layers = model.layers_of({"letters": letters, "lengths": lengths})
-    alone = model.layers_of({"letters": letters[1:, :2], "lengths": lengths[1:]})
+    characters[1, 2:] = 0
+    layers = model.layers_of({"characters": characters, "lengths": lengths})
+    alone = model.layers_of({"characters": characters[1:, :2], "lengths": lengths[1:]})
     torch.testing.assert_close(layers[:, 1, :2], alone[:, 0])
     assert (layers[:, 1, 2:] == 0).all()
-    torch.testing.assert_close(model.features({"letters": letters, "lengths": lengths}), layers[-1])
+    torch.testing.assert_close(
+        model.features({"characters": characters, "lengths": lengths}), layers[-1]
+    )
     half = model.config.width
     assert torch.equal(layers[0, ..., :half], layers[0, ..., half:]), "the words, twice"
-    empty = {"letters": torch.zeros(1, 1, 1).long(), "lengths": torch.tensor([0])}
+    empty = {"characters": torch.zeros(1, 1, 1).long(), "lengths": torch.tensor([0])}
     assert (model.layers_of(empty) == 0).all()
 
 
 def test_each_direction_knows_only_its_side() -> None:
     model = built()
-    letters = torch.randint(1, 257, (1, 6, 5))
-    output = model({"letters": letters})
+    characters = torch.randint(1, 257, (1, 6, 5))
+    output = model({"characters": characters})
     ahead, behind = output.forward, output.backward
-    other = letters.clone()
+    other = characters.clone()
     other[0, 3] = torch.randint(1, 257, (5,))
-    output = model({"letters": other})
+    output = model({"characters": other})
     changed = [each.logits() for each in (output.forward, output.backward)]
     torch.testing.assert_close(changed[0][:, :3], ahead.logits()[:, :3])
     torch.testing.assert_close(changed[1][:, 4:], behind.logits()[:, 4:])
@@ -256,10 +264,10 @@ def test_each_direction_knows_only_its_side() -> None:
 
 def test_the_forward_state_is_carried_from_window_to_window() -> None:
     model = built()
-    letters = torch.randint(1, 257, (2, 6, 5))
-    whole = model({"letters": letters})
-    first = model({"letters": letters[:, :4]})
-    second = model({"letters": letters[:, 4:]}, first.carry)
+    characters = torch.randint(1, 257, (2, 6, 5))
+    whole = model({"characters": characters})
+    first = model({"characters": characters[:, :4]})
+    second = model({"characters": characters[:, 4:]}, first.carry)
     both = torch.cat((first.forward.logits(), second.forward.logits()), dim=1)
     torch.testing.assert_close(both, whole.forward.logits())
     for name, last in whole.carry.items():
@@ -269,17 +277,17 @@ def test_the_forward_state_is_carried_from_window_to_window() -> None:
 def test_it_goes_on_from_a_trained_one() -> None:
     first = built()
     config = ELMo.Config(**SMALL, source="runs/first")
-    second = ELMo(config, vocabulary=11, letters=262, source=first).eval()
-    batch = {"letters": torch.randint(1, 257, (2, 4, 5))}
+    second = ELMo(config, vocabulary=11, characters=262, source=first).eval()
+    batch = {"characters": torch.randint(1, 257, (2, 4, 5))}
     assert torch.equal(first(batch).backward.logits(), second(batch).backward.logits())
     assert second.output.weight is not first.output.weight
 
 
-def test_marks_are_the_numbers_of_letters() -> None:
+def test_marks_are_the_numbers_of_characters() -> None:
     assert BEGIN == (BEGIN_WORD, BEGIN_SENTENCE, END_WORD)
     assert END == (BEGIN_WORD, END_SENTENCE, END_WORD)
 
 
-def test_a_batch_without_letters_is_refused(as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match=r"ELMo reads spellings: set data\.letters = true"):
+def test_a_batch_without_characters_is_refused(as_users_run_it: None) -> None:
+    with pytest.raises(UserError, match=r"ELMo reads spellings: set data\.characters = true"):
         built().features({"tokens": torch.ones(1, 2).long(), "lengths": torch.tensor([2])})

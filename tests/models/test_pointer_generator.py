@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard.attention import record
 from regard.core.config import parse
 from regard.core.errors import UserError
+from regard.core.inputs import Text
 from regard.core.padding import IGNORE
 from regard.models.translation.pointer_generator import PointerGenerator
 from regard.tasks.translate import Translation
@@ -179,7 +180,7 @@ def test_unknown_words_come_out_by_name(tmp_path: Path, width: int) -> None:
         "Zoe" + " to" * 9,
     ]
     assert "to" not in task.numbering.unknown(lines[3])
-    found = [each.text for each in task.translate(model, lines)]
+    found = [each.text for each in task.translate(model, [Text(line) for line in lines])]
     assert found == ["Zoe Zoe", "Ymir Ymir", "Mno Mno", "to to"]
 
 

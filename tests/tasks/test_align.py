@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.text.pipeline import words
-from regard.data.text.tokeniser import TOKENISERS, train
-from regard.tasks.alignment import Gold, error_rate, gold, hard, merged, pharaoh, words_of
+from regard.data.text.alignment import Gold, error_rate, gold, hard, merged, pharaoh, words_of
+from regard.data.text.pipeline import split_words
+from regard.data.text.tokeniser import TOKENISERS, train_tokeniser
 
 LINES = ["the cat  sat", " on a mat", "語 🙂 cat", "", "  "]
 LINKS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12)
@@ -17,16 +17,16 @@ LINKS = st.frozensets(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_siz
 @pytest.mark.parametrize("kind", TOKENISERS)
 @pytest.mark.parametrize("line", LINES)
 def test_every_word_has_tokens_and_they_are_in_order(kind: str, line: str) -> None:
-    tokeniser = train(kind, LINES, None if kind != "bpe" else 264)
+    tokeniser = train_tokeniser(kind, LINES, None if kind != "bpe" else 264)
     found = words_of(tokeniser, line)
     assert len(found) == len(tokeniser.encode(line))
     numbers = [number for number in found if number is not None]
     assert numbers == sorted(numbers)
-    assert sorted(set(numbers)) == list(range(len(words(line))))
+    assert sorted(set(numbers)) == list(range(len(split_words(line))))
 
 
 def test_byte_pairs_belong_to_the_word_they_end_in() -> None:
-    tokeniser = train("bpe", ["low lower lowest"] * 9, 270)
+    tokeniser = train_tokeniser("bpe", ["low lower lowest"] * 9, 270)
     text = "low lowest"
     pieces = [tokeniser.decode([number]) for number in tokeniser.encode(text)]
     assert "".join(pieces) == text

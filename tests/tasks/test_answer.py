@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.text.questions import Question, questions
-from regard.data.text.tokeniser import Tokeniser, train
-from regard.data.text.windows import NumberedWindows, Windowing, ends_of
+from regard.data.text.questions import PassageQuestion, read_questions
+from regard.data.text.tokeniser import Tokeniser, train_tokeniser
+from regard.data.text.windows import EncodedWindows, Windowing, answer_span
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import create, load
 from regard.tasks.answer import Found, better
@@ -41,14 +41,16 @@ def squad(count: int, *, gaps: bool) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def pieces() -> Tokeniser:
-    return train("wordpiece", [" ".join((*WORDS, *NAMES, "who wears is ? ."))] * 9, vocabulary=150)
+    return train_tokeniser(
+        "wordpiece", [" ".join((*WORDS, *NAMES, "who wears is ? ."))] * 9, vocabulary=150
+    )
 
 
 def test_both_forms_hold_the_same_questions(tmp_path: Path) -> None:
     held = squad(4, gaps=True)
     (tmp_path / "a.json").write_text(json.dumps(held))
     rows = []
-    for each in questions(str(tmp_path / "a.json")):
+    for each in read_questions(str(tmp_path / "a.json")):
         lists = {
             "text": [text for _, text in each.answers],
             "answer_start": [begin for begin, _ in each.answers],
@@ -56,7 +58,7 @@ def test_both_forms_hold_the_same_questions(tmp_path: Path) -> None:
         row = {"id": each.name, "question": each.text, "context": each.passage, "answers": lists}
         rows.append(json.dumps(row))
     (tmp_path / "a.jsonl").write_text("\n".join(rows))
-    first, second = (list(questions(str(tmp_path / name))) for name in ("a.json", "a.jsonl"))
+    first, second = (list(read_questions(str(tmp_path / name))) for name in ("a.json", "a.jsonl"))
     assert [(a.name, a.text, a.passage, a.answers) for a in first] == [
         (b.name, b.text, b.passage, b.answers) for b in second
     ]
@@ -69,7 +71,7 @@ def test_the_answers_of_stories_stand_in_the_sentence_that_tells_them(tmp_path: 
         "1 Ann is in the hall.\n2 Bob is in the hall.\n3 Where is Bob?\thall\t2\n"
         "4 Ann is in the attic.\n5 Where is Ann? \tattic\t1 4\n1 Cid is here.\n"
     )
-    first, second = questions(str(path))
+    first, second = read_questions(str(path))
     assert first.passage == "Ann is in the hall. Bob is in the hall."
     assert first.answers == ((first.passage.rindex("hall"), "hall"),)
     assert second.passage == f"{first.passage} Ann is in the attic."
@@ -78,7 +80,7 @@ def test_the_answers_of_stories_stand_in_the_sentence_that_tells_them(tmp_path: 
     for facts in ("1", "7", "x", "²", ""):
         path.write_text(f"1 Ann is in the hall.\n2 Is Ann there?\tyes\t{facts}\n")
         with pytest.raises(UserError, match=r"qa1.txt:2: the answer 'yes' does not stand in the f"):
-            list(questions(str(path)))
+            list(read_questions(str(path)))
 
 
 BAD: dict[str, tuple[str, str]] = {
@@ -106,7 +108,7 @@ def test_what_is_wrong_with_a_file_is_said(
     text, message = BAD[case]
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(UserError, match=rf"bad\.json.*{message}"):
-        list(questions(str(tmp_path / "bad.json")))
+        list(read_questions(str(tmp_path / "bad.json")))
 
 
 @given(
@@ -121,12 +123,12 @@ def test_windows_hold_every_token_and_the_answer_where_it_is_whole(
     passage = " ".join(words)
     place = data.draw(st.integers(0, len(words) - 1))
     begin = len(" ".join(words[:place])) + (place > 0)
-    asked = Question("q", "who ?", passage, ((begin, words[place]),), "here")
+    asked = PassageQuestion("q", "who ?", passage, ((begin, words[place]),), "here")
     assert pieces.frame is not None
     cut = Windowing(
         tokeniser=pieces, frame=pieces.frame, window=window, stride=stride, longest_question=5
     )
-    held = NumberedWindows(cut.windows([asked]), pieces.pad)
+    held = EncodedWindows(cut.windows([asked]), pieces.pad)
     batch = held.gather(torch.arange(len(held)))
     assert batch["tokens"].shape[1] <= window
     assert not any(batch[name].isnan().any() for name in batch)
@@ -148,9 +150,9 @@ def test_windows_hold_every_token_and_the_answer_where_it_is_whole(
 
 def test_ends_are_the_tokens_that_an_answer_touches() -> None:
     spans = [(0, 2), (2, 5), (6, 9)]
-    assert ends_of((3, "x"), spans) == (1, 1)
-    assert ends_of((1, "abcdefg"), spans) == (0, 2)
-    assert ends_of((5, " "), spans) is None
+    assert answer_span((3, "x"), spans) == (1, 1)
+    assert answer_span((1, "abcdefg"), spans) == (0, 2)
+    assert answer_span((5, " "), spans) is None
 
 
 SCORES = [

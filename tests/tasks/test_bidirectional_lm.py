@@ -7,7 +7,7 @@ import torch
 
 from regard.core.errors import UserError
 from regard.data import IGNORE
-from regard.data.text.characters import spelled
+from regard.data.text.characters import character_ids
 from regard.outputs.both_directions import previous_tokens
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import create
@@ -29,7 +29,7 @@ predicted = 7
 kind = "elmo"
 width = 4
 hidden = 6
-letter_width = 3
+character_width = 3
 filters = [[1, 4], [2, 4]]
 [train]
 updates = 3
@@ -49,10 +49,12 @@ def test_words_are_spelled_as_they_are_and_predicted_only_if_frequent(place: Pat
     assert isinstance(run.task, BidirectionalLM)
     batch, words = run.task.batches().batch(0, 0), run.task.reads
     read = ["to", "be", "or", "not", "to", "be"]
-    for word, number, letters in zip(read, batch["tokens"][0], batch["letters"][0], strict=True):
+    for word, number, characters in zip(
+        read, batch["tokens"][0], batch["characters"][0], strict=True
+    ):
         own = words.encode(word)[0]
         assert number == (own if own < 7 else words.unk)
-        assert letters[letters > 0].tolist() == spelled(word)
+        assert characters[characters > 0].tolist() == character_ids(word)
     assert batch["targets"].max() < 7
     assert words.unk in batch["tokens"][0].tolist()
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
+from regard.core.inputs import Document, Pair
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.classification_data import Examples, pieces
@@ -108,9 +109,9 @@ def test_pairs_are_read_from_their_columns(place: Path) -> None:
     batch = task.evaluation("validation").batch(0, 0)
     assert sorted(batch["lengths"].tolist()) == [4, 4]
     assert batch["parts"].max() == 1
-    assert task.parted("a\tb", "x") == ("a", "b")
-    with pytest.raises(UserError, match="stdin:3: a pair was expected"):
-        task.parted("a", "stdin:3")
+    assert task.parse("a\tb", "x") == Pair("a", "b")
+    with pytest.raises(UserError, match="stdin:3: expected a pair of texts, separated by a tab"):
+        task.parse("a", "stdin:3")
 
 
 def test_batches_hold_little_padding(place: Path) -> None:
@@ -222,10 +223,10 @@ def test_where_files_were_texts_a_file_is_a_text(place: Path) -> None:
         (place / "films" / label).mkdir(parents=True)
         (place / "films" / label / "1.txt").write_text(text + "\n")
     task = opened(place, train="films", validation="films")
-    assert task.inputs(str(place / "films" / "bad" / "1.txt")) == [("so\nbad",)]
-    assert task.inputs(str(place / "films")) == [("so\nbad",), ("so\ngood",)]
+    assert task.inputs(str(place / "films" / "bad" / "1.txt")) == [Document("so\nbad")]
+    assert task.inputs(str(place / "films")) == [Document("so\nbad"), Document("so\ngood")]
     by_line = opened(place, sentences="lines")
-    assert by_line.inputs(str(place / "films" / "bad" / "1.txt")) == [("so\nbad",)]
+    assert by_line.inputs(str(place / "films" / "bad" / "1.txt")) == [Document("so\nbad")]
 
 
 def test_empty_texts_are_not_learnt_from_and_are_said(
@@ -253,7 +254,7 @@ FILES = {
         {"batch": 2, "tokens_per_batch": 9},
         "give either batch or tokens_per_batch",
     ),
-    "letters of bytes": ("", {"letters": True, "tokeniser": "byte"}, "are for tokeniser="),
+    "characters of bytes": ("", {"characters": True, "tokeniser": "byte"}, "are for tokeniser="),
     "a pair in sentences": (
         "",
         {"text": ["a", "b"], "sentences": "marks"},

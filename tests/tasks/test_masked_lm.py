@@ -10,8 +10,6 @@ import torch
 
 from regard.core.errors import UserError
 from regard.data.batch import IGNORE
-from regard.inference.attention import seen
-from regard.inference.translate import Looking
 from regard.models.language.gpt import GPT as GPTModel
 from regard.models.text.gpt_classifier import GPTClassifier
 from regard.runs.recipe import Recipe, parse_recipe
@@ -106,7 +104,7 @@ def test_it_learns_words_and_what_follows_and_fills_in(trained: Path) -> None:
         assert len(other.fields["masks"]) == 2
     log = (trained / "log.jsonl").read_text()
     assert '"waiting": 0.' in log
-    (payload, *_) = seen("masked_lm", run.task, run.model, "the cat [MASK]", Looking())
+    (payload, *_) = run.look("the cat [MASK]")
     assert "[MASK]" in payload.keys
 
 
@@ -398,7 +396,7 @@ def test_what_cannot_work_is_said(case: str, place: Path, as_users_run_it: None)
 
 def test_texts_with_nothing_to_guess_are_named(trained: Path, as_users_run_it: None) -> None:
     run = load(trained, "cpu")
-    with pytest.raises(UserError, match=r"line 2: there is nothing to guess; write \[MASK\]"):
+    with pytest.raises(UserError, match=r"'a cat': there is nothing to predict; write \[MASK\]"):
         run.predict(["a [MASK]", "a cat"])
     with pytest.raises(UserError, match="trained on 16 at most"):
         run.predict(["cat " * 30 + "[MASK]"])

@@ -76,7 +76,7 @@ def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> N
     assert isinstance(likely, list)
     assert all(0.3 < each <= 1.0 for each in likely)
     assert isinstance(again.task, Tagging)
-    counted, words = again.task.report(again.model, "test")
+    counted, words = again.task.counts(again.model, "test")
     assert words.labels == ("O", "LOC", "PER")
     assert words.accuracy == 1.0
     assert counted.total.f1 == pytest.approx(1.0)
@@ -88,7 +88,7 @@ def test_f1_over_batches_is_that_over_all_sentences(place: Path) -> None:
         parse_recipe(RECIPE, "tiny", ["data.evaluate_batch=5"]), place / "run", place, "cpu"
     )
     assert isinstance(run.task, Tagging)
-    figures, (counted, words) = run.evaluate("test"), run.task.report(run.model, "test")
+    figures, (counted, words) = run.evaluate("test"), run.task.counts(run.model, "test")
     assert figures["f1"] == pytest.approx(100 * counted.total.f1)
     assert figures["precision"] == pytest.approx(100 * counted.total.precision)
     assert figures["accuracy"] == pytest.approx(counted.accuracy)
@@ -120,8 +120,8 @@ def test_words_are_looked_up_as_asked_and_spelled_as_written(place: Path) -> Non
     task = opened(place, lowercase=True, digits=True)
     batch = task.evaluation("validation").batch(0, 0)
     assert batch["tokens"][0].tolist() == task.tokeniser.encode("rev 0000")
-    assert batch["letters"][0, 0, :4].tolist() == [259, ord("R") + 1, ord("e") + 1, ord("v") + 1]
-    assert "letters" not in opened(place, letters=False).batches().batch(0, 0)
+    assert batch["characters"][0, 0, :4].tolist() == [259, ord("R") + 1, ord("e") + 1, ord("v") + 1]
+    assert "characters" not in opened(place, characters=False).batches().batch(0, 0)
 
 
 def test_a_share_of_the_sentences_is_kept_for_validation(place: Path) -> None:

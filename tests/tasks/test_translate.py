@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from regard.core.config import parse
 from regard.core.errors import UserError
+from regard.core.inputs import Text
 from regard.core.protocols import Batch, Carry
 from regard.data.batch import IGNORE
 from regard.outputs.next_token import SoftmaxOutput
@@ -97,7 +98,7 @@ def echoing(folder: Path, **given: object) -> tuple[Translation, Echo]:
 
 
 def texts(task: Translation, model: nn.Module, lines: list[str]) -> list[str]:
-    return [each.text for each in task.translate(model, lines)]
+    return [each.text for each in task.translate(model, [Text(line) for line in lines])]
 
 
 LINE = st.text(st.characters(exclude_categories=[]), max_size=12)
@@ -148,11 +149,11 @@ def test_halves_of_characters_are_replaced_and_pairs_of_halves_joined() -> None:
 def test_many_lines_come_back_in_their_order(folder: Path) -> None:
     task, model = echoing(folder, tokeniser="byte", evaluate_batch=3)
     lines = ["x" * (number * 7 % 11) for number in range(20)]
-    done = task.translate(model, lines)
+    done = task.translate(model, [Text(line) for line in lines])
     assert [each.text for each in done] == lines
     assert [not each.outputs for each in done] == [not line for line in lines]
     assert task.translate(model, []) == []
-    assert task.translate(model, ["", " "])[1].text == ""
+    assert task.translate(model, [Text(""), Text(" ")])[1].text == ""
 
 
 def test_a_source_past_the_maximum_is_cut_with_a_warning_or_translated_whole(
@@ -164,7 +165,7 @@ def test_a_source_past_the_maximum_is_cut_with_a_warning_or_translated_whole(
         assert texts(task, model, lines) == lines
         assert not caplog.records
         task, model = echoing(folder, tokeniser="byte", max_length=3, too_long="cut")
-        done = task.translate(model, lines, name="talk.de")
+        done = task.translate(model, [Text(line) for line in lines], name="talk.de")
     assert [each.text for each in done] == ["abc", "", "abc", "xy"]
     assert model.widest == 4
     assert [record.getMessage() for record in caplog.records] == [
@@ -194,7 +195,7 @@ def test_the_model_is_as_it_was_after_translating(folder: Path) -> None:
 def test_a_model_that_cannot_step_cannot_translate(folder: Path) -> None:
     task, _ = echoing(folder)
     with pytest.raises(UserError, match="a Even cannot translate: it has no start and step"):
-        task.translate(Even(9), ["a"])
+        task.translate(Even(9), [Text("a")])
 
 
 def test_scores_are_of_outputs_and_references_as_written(folder: Path) -> None:

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from regard.core.errors import UserError
 from regard.data.text import cooccurrence
-from regard.data.text.context import CENTRES, END, NO_WORD, ContextBatches, Counts
+from regard.data.text.context import CENTRES, NO_WORD, TEXT_END, ContextBatches, WordCounts
 from regard.data.text.cooccurrence import cooccurrences
-from regard.data.text.subwords import subwords
+from regard.data.text.subwords import ngram_buckets
 from regard.data.text.vectors import Vectors
 from regard.models.words.cbow import CBOW
 from regard.models.words.glove import GloVe
@@ -28,23 +28,23 @@ V, D, REACH, K = 12, 5, 3, 5
 
 def text(length: int, words: int = V) -> Tensor:
     """Random words, ends of texts and unknown words."""
-    return torch.where(torch.rand(length) < 0.1, END, torch.randint(1, words, (length,)))
+    return torch.where(torch.rand(length) < 0.1, TEXT_END, torch.randint(1, words, (length,)))
 
 
 def dealt(ids: Tensor, sample: float = 0.0, noise: int = 4) -> ContextBatches:
-    counts = Counts.of(ids, V)
+    counts = WordCounts.of(ids, V)
     return ContextBatches(ids, counts, words=40, reach=REACH, noise=noise, sample=sample, seed=1)
 
 
 def test_windows_are_of_one_text_pass_over_unknown_words_and_reach_as_far_as_drawn() -> None:
     ids = text(40)
     batch = dealt(ids).batch(0, 0)
-    words = [word for word in ids.tolist() if word in (END, *range(4, V))]
+    words = [word for word in ids.tolist() if word in (TEXT_END, *range(4, V))]
     reaches = Counter[int]()
     for place, word in enumerate(words):
         row, centre = divmod(place, CENTRES)
         seen = batch["near"][row, centre].nonzero().flatten().tolist()
-        if word == END:
+        if word == TEXT_END:
             assert not seen
             continue
         assert batch["words"][row, REACH + centre] == word
@@ -53,7 +53,8 @@ def test_windows_are_of_one_text_pass_over_unknown_words_and_reach_as_far_as_dra
             near = [
                 other
                 for other in range(max(0, place - reach), min(len(words), place + reach + 1))
-                if other != place and END not in words[min(place, other) : max(place, other) + 1]
+                if other != place
+                and TEXT_END not in words[min(place, other) : max(place, other) + 1]
             ]
             fits += [reach] if [each - row * CENTRES + REACH for each in near] == seen else []
         assert fits, "no distance gives this window"
@@ -70,7 +71,7 @@ def test_a_batch_is_the_same_whenever_it_is_asked_for_and_another_in_the_next_ep
 
 def test_frequent_words_are_dropped_by_the_formula_and_noise_is_flattened() -> None:
     ids = torch.cat((torch.full((30_000,), 5), torch.full((3_000,), 6)))[torch.randperm(33_000)]
-    counts = Counts.of(ids, V)
+    counts = WordCounts.of(ids, V)
     batches = ContextBatches(ids, counts, words=33_000, reach=2, noise=40, sample=0.01, seed=0)
     batch = batches.batch(0, 0)
     found = Counter(batch["words"][:, 2 : 2 + CENTRES].flatten().tolist())
@@ -98,7 +99,7 @@ def drawn_at_random(model: torch.nn.Module) -> None:
 @pytest.fixture
 def batch() -> dict[str, Tensor]:
     read = dict(dealt(text(40)).batch(0, 0))
-    table = subwords([f"w{number}" for number in range(V)], buckets=7, longest=3)
+    table = ngram_buckets([f"w{number}" for number in range(V)], buckets=7, longest=3)
     return read | {"grams": table[read["words"]]}
 
 
@@ -148,7 +149,7 @@ def test_fasttext_is_skip_gram_over_means_of_ngrams(batch: dict[str, Tensor]) ->
     )
     want, _ = literal_pairs(batch, made, model.around.weight.detach())
     assert model(batch).loss(batch).item() == pytest.approx(want, rel=1e-5)
-    unseen = {"words": torch.tensor([0]), "grams": subwords(["w77"], buckets=7, longest=3)}
+    unseen = {"words": torch.tensor([0]), "grams": ngram_buckets(["w77"], buckets=7, longest=3)}
     alone = torch.stack([parts[V + bucket] for bucket in bucketed("w77")]).mean(0)
     torch.testing.assert_close(model.vectors(unseen)[0], alone)
 
@@ -190,7 +191,7 @@ def test_counts_are_those_of_a_loop_over_all_pairs(monkeypatch: pytest.MonkeyPat
     for place, word in enumerate(words):
         for apart in range(1, REACH + 1):
             between = words[place : place + apart + 1]
-            if len(between) == apart + 1 and END not in between and min(word, between[-1]) > 3:
+            if len(between) == apart + 1 and TEXT_END not in between and min(word, between[-1]) > 3:
                 want[word, between[-1]] += 1 / apart
                 want[between[-1], word] += 1 / apart
     cells = cooccurrences(ids, V, REACH)
@@ -311,7 +312,7 @@ def test_a_model_that_learns_from_something_else_says_so(
 
 
 def test_a_row_without_words_has_no_part_in_the_loss() -> None:
-    batch = dealt(torch.tensor([4, 5, *[END] * 38])).batch(0, 0)
+    batch = dealt(torch.tensor([4, 5, *[TEXT_END] * 38])).batch(0, 0)
     assert batch["near"][1:].sum() == 0
     assert (batch["words"][1:] == NO_WORD).all()
     model = SkipGram(SkipGram.Config(width=D), V)

@@ -3,9 +3,9 @@
 Every byte of UTF-8 has its number, and so has the beginning and the end of a word and of a
 sentence. The numbers are those of ELMo's character encoder (Peters et al. 2018, as its code has
 them): bytes are 1 to 256, then <bos>, <eos> of sentences, <bow>, <eow> of words; 0 is padding. So
-no letter is ever unknown, and a model that reads spellings takes any language.
+no character is ever unknown, and a model that reads spellings takes any language.
 
->>> spelled("ab")
+>>> character_ids("ab")
 [259, 98, 99, 260]
 """
 
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-LETTERS = 262
+CHARACTER_COUNT = 262
 """How many numbers there are; the last one is what ELMo fills words up with."""
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, FILL = 257, 258, 259, 260, 261
@@ -23,16 +23,16 @@ LONGEST_WORD = 50
 """How many numbers a word may have, begin and end included; the rest of it is not read."""
 
 
-def spelled(word: str, longest: int = LONGEST_WORD) -> list[int]:
+def character_ids(word: str, longest: int = LONGEST_WORD) -> list[int]:
     """The numbers of a word."""
-    letters = [byte + 1 for byte in word.encode("utf-8", "surrogatepass")[: longest - 2]]
-    return [BEGIN_WORD, *letters, END_WORD]
+    characters = [byte + 1 for byte in word.encode("utf-8", "surrogatepass")[: longest - 2]]
+    return [BEGIN_WORD, *characters, END_WORD]
 
 
-class Spellings:
+class WordCharacters:
     """The spellings of many words, kept once for each; rows of a batch are looked up by number.
 
-    >>> kept = Spellings()
+    >>> kept = WordCharacters()
     >>> numbers = kept.numbers(["a", "bc", "a"])
     >>> numbers, kept.rows(torch.tensor([numbers]))[0].tolist()
     ([1, 2, 1], [[259, 98, 260, 0], [259, 99, 100, 260], [259, 98, 260, 0]])
@@ -51,7 +51,7 @@ class Spellings:
             number = self._known.get(word)
             if number is None:
                 number = self._known[word] = len(self._spelled)
-                self._spelled.append(spelled(word, self._longest))
+                self._spelled.append(character_ids(word, self._longest))
                 self._table = None
             found.append(number)
         return found

@@ -3,13 +3,13 @@
 A text is some pieces, each a list of words: the sentences of a document, the two parts of a pair,
 or all of it as one. Between the parts of a pair stands <eos>. Batches have `tokens` [B,T],
 `lengths` [B] and `parts` [B,T], the number of the piece of each token, -1 at padding; besides, if
-they are asked for, `letters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of
+they are asked for, `characters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of
 another run. With a frame (frame.py), marks stand around a text and between two: `[CLS] a [SEP] b
 [SEP]`; and where words are tagged by their first pieces, batches have `firsts` [B,W], where those
 stand, and `words` [B], how many words there are.
 
 >>> from regard.data.text.tokeniser import train
->>> texts = numbered([[["a", "b"], ["a"]], [[]]], Reading(train("word", ["a b"])))
+>>> texts = encode_texts([[["a", "b"], ["a"]], [[]]], TextEncoding(train("word", ["a b"])))
 >>> {name: rows.tolist() for name, rows in texts.gather(torch.tensor([0, 1])).items()}
 {'tokens': [[4, 5, 4], [0, 0, 0]], 'lengths': [3, 0], 'parts': [[0, 0, 1], [-1, -1, -1]]}
 """
@@ -24,17 +24,17 @@ from torch import Tensor
 
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
-from regard.data.bucket import NOBODY
-from regard.data.text.characters import Spellings
-from regard.data.text.parallel import Sentences
+from regard.data.bucket import EMPTY_ROW
+from regard.data.text.characters import WordCharacters
+from regard.data.text.parallel import PackedSequences
 from regard.data.text.pipeline import EOS
-from regard.data.text.special_tokens import Frame
+from regard.data.text.special_tokens import InputTemplate
 from regard.data.text.tokeniser import Tokeniser
 
-BLOCK = 1 << 12
+ENCODE_BLOCK = 1 << 12
 """How many texts are numbered at once."""
 
-PADDED = -1
+PADDING_PART = -1
 """The part of a token that is not there."""
 
 _NOWHERE = -1
@@ -45,13 +45,13 @@ _Pieces = Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextEncoding:
     """How texts become numbers."""
 
     tokeniser: Tokeniser
     pairs: bool = False
     """Are pieces the two parts of a pair? Then <eos> stands between them."""
-    letters: bool = False
+    characters: bool = False
     """Are spellings wanted too?"""
     longest: int | None = None
     """How many tokens of a text are read."""
@@ -59,7 +59,7 @@ class Reading:
     """The vocabulary of the run that a model begins with, if it has one of its own."""
     source_lowercase: bool = False
     """Does that run know words in lower case alone?"""
-    frame: Frame | None = None
+    frame: InputTemplate | None = None
     """The marks around a text; then a text is one piece, or the two of a pair."""
     both_ways: bool = False
     """Is a pair wanted in the other order too, as `turned_tokens` and so on?"""
@@ -74,17 +74,17 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberedTexts:
+class EncodedTexts:
     """Many texts as numbers."""
 
-    tokens: Sentences
-    parts: Sentences
+    tokens: PackedSequences
+    parts: PackedSequences
     pad: int
-    spelled: Sentences | None = None
-    spellings: Spellings | None = None
-    source: Sentences | None = None
-    firsts: Sentences | None = None
-    turned: "NumberedTexts | None" = None
+    spelled: PackedSequences | None = None
+    spellings: WordCharacters | None = None
+    source: PackedSequences | None = None
+    firsts: PackedSequences | None = None
+    turned: "EncodedTexts | None" = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -97,14 +97,14 @@ class NumberedTexts:
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
         """These texts as a batch; one that is not there (NOBODY) is empty."""
-        there = numbers != NOBODY
+        there = numbers != EMPTY_ROW
         batch = {
             "tokens": self.tokens.rows(numbers, self.pad),
             "lengths": torch.where(there, self.tokens.lengths[numbers].long(), 0),
-            "parts": self.parts.rows(numbers, PADDED),
+            "parts": self.parts.rows(numbers, PADDING_PART),
         }
         if self.spelled is not None and self.spellings is not None:
-            batch["letters"] = self.spellings.rows(self.spelled.rows(numbers, 0))
+            batch["characters"] = self.spellings.rows(self.spelled.rows(numbers, 0))
         if self.source is not None:
             batch["source_tokens"] = self.source.rows(numbers, 0)
         if self.firsts is not None:
@@ -116,18 +116,20 @@ class NumberedTexts:
         return batch
 
 
-def numbered(texts: Iterable[_Pieces], reading: Reading) -> NumberedTexts:
+def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedTexts:
     """Texts as numbers."""
     if reading.both_ways:
         once, held = replace(reading, both_ways=False), [list(each) for each in texts]
-        return replace(numbered(held, once), turned=numbered([each[::-1] for each in held], once))
-    names = ["tokens", "parts", *(["spelled"] if reading.letters else [])]
+        return replace(
+            encode_texts(held, once), turned=encode_texts([each[::-1] for each in held], once)
+        )
+    names = ["tokens", "parts", *(["spelled"] if reading.characters else [])]
     names += ["source"] if reading.source is not None else []
     sides: dict[str, list[Tensor]] = {name: [] for name in names}
     lengths: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
-    spellings = Spellings()
+    spellings = WordCharacters()
     left = iter(texts)
-    while block := list(islice(left, BLOCK)):
+    while block := list(islice(left, ENCODE_BLOCK)):
         rows = _block(block, reading, spellings)
         count = rows.pop("lengths")
         text = torch.arange(len(count)).repeat_interleave(count)  # [N]
@@ -141,21 +143,21 @@ def numbered(texts: Iterable[_Pieces], reading: Reading) -> NumberedTexts:
     sizes = torch.cat(lengths)
     # One more number than there are keeps the last text in bounds, also if it is empty.
     flat = {
-        name: Sentences(torch.cat([*each, torch.zeros(1, dtype=torch.int32)]), sizes)
+        name: PackedSequences(torch.cat([*each, torch.zeros(1, dtype=torch.int32)]), sizes)
         for name, each in sides.items()
     }
-    return NumberedTexts(
+    return EncodedTexts(
         tokens=flat["tokens"],
         parts=flat["parts"],
         pad=reading.tokeniser.pad,
         spelled=flat.get("spelled"),
-        spellings=spellings if reading.letters else None,
+        spellings=spellings if reading.characters else None,
         source=flat.get("source"),
     )
 
 
 def _block(
-    block: Sequence[_Pieces], reading: Reading, spellings: Spellings
+    block: Sequence[_Pieces], reading: TextEncoding, spellings: WordCharacters
 ) -> dict[str, Int[Tensor, "N"]]:
     """Every number of some texts, side by side, and the length of each text."""
     if reading.frame is not None:
@@ -180,7 +182,7 @@ def _block(
         "parts": part.repeat_interleave(counts),
         "lengths": torch.zeros(len(block), dtype=torch.int64).index_add(0, owner, counts),
     }
-    if reading.letters:
+    if reading.characters:
         found["spelled"] = torch.tensor(spellings.numbers(every), dtype=torch.int64)
     if reading.source is not None:
         text = " ".join(every)
@@ -190,7 +192,7 @@ def _block(
 
 
 def _framed(
-    block: Sequence[_Pieces], reading: Reading, frame: Frame
+    block: Sequence[_Pieces], reading: TextEncoding, frame: InputTemplate
 ) -> dict[str, Int[Tensor, "N"]]:
     """The same with marks around each text."""
     texts = [
@@ -208,13 +210,15 @@ def _framed(
     }
 
 
-def in_pieces(texts: Sequence[Sequence[str]], reading: Reading, frame: Frame) -> NumberedTexts:
+def encode_word_pieces(
+    texts: Sequence[Sequence[str]], reading: TextEncoding, frame: InputTemplate
+) -> EncodedTexts:
     """Sentences of words, each word in pieces; where its first piece stands is kept.
 
     >>> from regard.data.text.tokeniser import train
     >>> pieces = train("wordpiece", ["so so some"], vocabulary=14)
     >>> assert pieces.frame is not None
-    >>> texts = in_pieces([["so", "some"]], Reading(pieces), pieces.frame)
+    >>> texts = encode_word_pieces([["so", "some"]], TextEncoding(pieces), pieces.frame)
     >>> batch = texts.gather(torch.tensor([0]))
     >>> inner = [pieces.token(number) for number in batch["tokens"][0, 1:-1].tolist()]
     >>> inner, batch["firsts"].tolist()                          # marks stand around them
@@ -231,19 +235,19 @@ def in_pieces(texts: Sequence[Sequence[str]], reading: Reading, frame: Frame) ->
         end = len(numbers) - len(frame.after)
         tokens.append(numbers)
         firsts.append([each if each < end else _NOWHERE for each in begin[:-1]])
-    return NumberedTexts(
-        tokens=flat(tokens),
-        parts=flat([[frame.parts[0]] * len(each) for each in tokens]),
+    return EncodedTexts(
+        tokens=pack_rows(tokens),
+        parts=pack_rows([[frame.parts[0]] * len(each) for each in tokens]),
         pad=tokeniser.pad,
-        firsts=flat(firsts),
+        firsts=pack_rows(firsts),
     )
 
 
-def flat(rows: Sequence[Sequence[int]]) -> Sentences:
+def pack_rows(rows: Sequence[Sequence[int]]) -> PackedSequences:
     """Rows as one run of numbers, with one more that keeps the last in bounds if it is empty."""
     numbers = [number for row in rows for number in row]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
-    return Sentences(torch.tensor([*numbers, 0], dtype=torch.int32), lengths)
+    return PackedSequences(torch.tensor([*numbers, 0], dtype=torch.int32), lengths)
 
 
 def _encoded(tokeniser: Tokeniser, words: Sequence[str]) -> list[int]:

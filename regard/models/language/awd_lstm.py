@@ -27,7 +27,7 @@ from regard.core.config import Config
 from regard.core.padding import real_positions
 from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying
-from regard.layers.initialise import begin_as
+from regard.layers.initialise import initialise_from
 from regard.layers.weight_drop import CellState, LockedDropout, WeightDropLSTM, dropped_words
 from regard.outputs.next_token import SoftmaxOutput
 
@@ -57,7 +57,7 @@ class AWDLSTM(Carrying):
         """Of recurrent weights."""
         drop_outputs: float = _Share
         """Of what the output layer sees."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Words start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
@@ -74,9 +74,9 @@ class AWDLSTM(Carrying):
         self.enter = LockedDropout(config.drop_inputs)
         self.between = LockedDropout(config.drop_layers)
         self.leave = LockedDropout(config.drop_outputs)
-        nn.init.uniform_(self.embed.weight, -config.spread, config.spread)
+        nn.init.uniform_(self.embed.weight, -config.init_range, config.init_range)
         if source is not None:
-            begin_as(self, source)
+            initialise_from(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the state to hand on."""

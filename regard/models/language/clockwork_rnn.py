@@ -53,7 +53,7 @@ class ClockworkRNN(Carrying):
         dropout: float = Field(0.0, ge=0, lt=1)
         tied: bool = False
         """Use the embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embedding and output layer start uniform between minus this and this."""
 
         @field_validator("periods")
@@ -73,7 +73,7 @@ class ClockworkRNN(Carrying):
             config.width,
             tied=config.tied,
             dropout=config.dropout,
-            spread=config.spread,
+            init_range=config.init_range,
         )
         count = len(config.periods)
         self.size = divides("width", config.width, "modules (one for each period)", count)

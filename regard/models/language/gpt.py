@@ -30,7 +30,7 @@ from regard.layers.block import EncoderBlock
 from regard.layers.cache import Cache, join
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
-from regard.layers.initialise import begin_as
+from regard.layers.initialise import initialise_from
 from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.position import POSITIONS, Rotary
@@ -138,7 +138,7 @@ class GPT(nn.Module):
         self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
         self._initialise()
         if source is not None:
-            begin_as(self, source)
+            initialise_from(self, source)
 
     def _block(self, heads: int) -> EncoderBlock:
         c = self.config
@@ -221,12 +221,17 @@ class GPT(nn.Module):
         if tokens.shape[1] == 0:
             raise UserError("a prompt needs at least one token")
         room, blocks = self.config.context, self._blocks()
-        state, decoder = GPTState(tuple(Cache(room=room) for _ in blocks)), StepwiseDecoder.build(blocks)
+        state, decoder = (
+            GPTState(tuple(Cache(room=room) for _ in blocks)),
+            StepwiseDecoder.build(blocks),
+        )
         if tokens.shape[1] > 1:
             _, state = self._read(tokens[:, :-1], state)
         if decoder is None:
             return state
-        store = KeyValueStore.from_caches(state.caches) if state.length else KeyValueStore(by_row=False)
+        store = (
+            KeyValueStore.from_caches(state.caches) if state.length else KeyValueStore(by_row=False)
+        )
         return SteppedState(decoder, store)
 
     def step(

@@ -85,7 +85,7 @@ class HRED(Carrying):
         dropout: float = Field(0.0, ge=0, lt=1)
         tied: bool = False
         """Use the embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embedding and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
@@ -98,7 +98,7 @@ class HRED(Carrying):
             config.width,
             tied=config.tied,
             dropout=config.dropout,
-            spread=config.spread,
+            init_range=config.init_range,
         )
         self.encoder = nn.GRU(config.width, config.width, batch_first=True)
         self.context = nn.GRU(config.width, config.context, batch_first=True)

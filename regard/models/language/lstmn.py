@@ -133,7 +133,7 @@ class LSTMN(Carrying):
         dropout: float = Field(0.0, ge=0, lt=1)
         tied: bool = False
         """Use the embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embedding and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
@@ -144,7 +144,7 @@ class LSTMN(Carrying):
             config.width,
             tied=config.tied,
             dropout=config.dropout,
-            spread=config.spread,
+            init_range=config.init_range,
         )
         self.drop = Dropout(config.dropout)
         self.layers = nn.ModuleList(

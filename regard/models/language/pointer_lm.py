@@ -50,7 +50,7 @@ class PointerLM(Carrying):
         self.sentinel = nn.Parameter(torch.empty(config.width))
         self.attend = Attend(Dot(config.width), kind="pointer", axes=("position", "sentinel"))
         self.mask = window(left=config.memory - 1, right=0) | _SENTINEL
-        nn.init.uniform_(self.sentinel, -config.spread, config.spread)
+        nn.init.uniform_(self.sentinel, -config.init_range, config.init_range)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
         """What follows each token, and the words that later ones may point at."""

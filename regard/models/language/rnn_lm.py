@@ -73,7 +73,7 @@ class RNNLM(nn.Module):
         dropout: float = Field(0.0, ge=0, lt=1)
         tied: bool = False
         """Use the embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embedding and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
@@ -90,9 +90,9 @@ class RNNLM(nn.Module):
         self.drop = Dropout(config.dropout)
         self.output = None if config.tied else nn.Linear(config.width, vocabulary, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocabulary))
-        nn.init.uniform_(self.embed.weight, -config.spread, config.spread)
+        nn.init.uniform_(self.embed.weight, -config.init_range, config.init_range)
         if self.output is not None:
-            nn.init.uniform_(self.output.weight, -config.spread, config.spread)
+            nn.init.uniform_(self.output.weight, -config.init_range, config.init_range)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token, and the state to hand on."""

@@ -41,7 +41,7 @@ class WindowLM(Carrying):
         direct: bool = False
         """Connect the embeddings to the output directly, besides through the hidden layer."""
         dropout: float = Field(0.0, ge=0, lt=1)
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embedding and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
@@ -53,7 +53,7 @@ class WindowLM(Carrying):
         self.hidden = nn.Linear(joined, config.hidden)
         self.output = nn.Linear(config.hidden + (joined if config.direct else 0), vocabulary)
         for table in (self.embed, self.output):
-            nn.init.uniform_(table.weight, -config.spread, config.spread)
+            nn.init.uniform_(table.weight, -config.init_range, config.init_range)
         nn.init.zeros_(self.output.bias)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:

@@ -7,7 +7,7 @@ class. With `score = "even"` it is the mean that attention has to beat (Wiegreff
 Without a cell (`none`) words know nothing of each other: the MLP that weights of another model may
 guide (Wiegreffe and Pinter 2019, section 3.4).
 
-Departures: the cell may be a GRU, words may be read by their letters or by a trained run, and
+Departures: the cell may be a GRU, words may be read by their characters or by a trained run, and
 dropout falls on words and on what is pooled.
 
 >>> model = AttentionPooling(AttentionPooling.Config(width=8, hidden=6), vocabulary=10, classes=3)

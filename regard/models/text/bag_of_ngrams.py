@@ -3,7 +3,7 @@
 p = softmax(B (1/N) Σ_n A x_n), eq. 1: the x are words and n-grams of neighbouring words. There are
 too many n-grams to name, so each is hashed to one of `buckets` rows, as fastText does: h = h ·
 116049371 + w over its words, from the first; here w is the number of the word, there a hash of its
-letters. No word knows where it stood, beyond its n-grams.
+characters. No word knows where it stood, beyond its n-grams.
 
 The gradient of the table is the few rows that a batch looked up, so a step costs the same however
 many buckets there are; optimisers that can follow it: adagrad.

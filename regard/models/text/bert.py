@@ -25,7 +25,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
 from regard.layers.masked_words import Pooler, WordsHead
 from regard.layers.text_encoder import Encoding as Encoding
-from regard.layers.text_encoder import TextEncoder, begin_small, encoder_of
+from regard.layers.text_encoder import TextEncoder, encoder_of, initialise_normal
 from regard.outputs.masked_lm import MaskedLMOutput
 
 
@@ -74,9 +74,9 @@ class BERT(nn.Module):
         self.next_sentence = nn.Linear(c.width, 2) if config.next_sentence else None
         for part in (self.words, self.pooler, self.next_sentence):
             if part is not None:
-                begin_small(part)
+                initialise_normal(part)
         if source is not None:
-            begin_heads(self, source)
+            initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> MaskedLMOutput:
         """What is output of each token, and of the parts."""
@@ -128,7 +128,7 @@ def encoder_from(
     return again
 
 
-def begin_heads(model: nn.Module, source: nn.Module) -> None:
+def initialise_heads(model: nn.Module, source: nn.Module) -> None:
     """Heads that both have begin as those of the source: the pooler, say."""
     theirs = source.state_dict()
     for name, each in model.state_dict().items():

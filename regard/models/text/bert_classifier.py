@@ -20,8 +20,8 @@ from regard.core.config import Config
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.masked_words import Pooler
-from regard.layers.text_encoder import Encoding, TextEncoder, begin_small
-from regard.models.text.bert import begin_heads, encoder_from, staged
+from regard.layers.text_encoder import Encoding, TextEncoder, initialise_normal
+from regard.models.text.bert import encoder_from, initialise_heads, staged
 from regard.outputs.classes import Classes
 
 
@@ -60,9 +60,9 @@ class BERTClassifier(nn.Module):
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(width, classes)
         for part in (self.pooler, self.output):
-            begin_small(part)
+            initialise_normal(part)
         if source is not None and not config.fresh:
-            begin_heads(self, source)
+            initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """How well each class fits each text."""

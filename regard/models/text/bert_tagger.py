@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from regard.core.config import Config
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.text_encoder import Encoding, begin_small
-from regard.models.text.bert import begin_heads, encoder_from, staged
+from regard.layers.text_encoder import Encoding, initialise_normal
+from regard.models.text.bert import encoder_from, initialise_heads, staged
 from regard.outputs.tags import IndependentTags, Tags
 
 
@@ -51,9 +51,9 @@ class BERTTagger(nn.Module):
         self.encoder.recompute = config.recompute
         self.drop = Dropout(config.dropout)
         self.output = nn.Linear(self.encoder.config.width, classes)
-        begin_small(self.output)
+        initialise_normal(self.output)
         if source is not None:
-            begin_heads(self, source)
+            initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Tags:
         """What is said of each word."""

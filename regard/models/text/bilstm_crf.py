@@ -1,6 +1,6 @@
 """BiLSTM-CRF: a tagger that reads both ways and decides a sentence as a whole (Huang et al. 2015).
 
-Words are a table beside their letters, read by a CNN (Ma and Hovy 2016) or an LSTM (Lample et al.
+Words are a table beside their characters, read by a CNN (Ma and Hovy 2016) or an LSTM (Lample et al.
 2016); a bidirectional LSTM reads the sentence; a linear layer scores each tag at each word; a
 conditional random field over the tags takes the best path (layers/crf.py). With `crf = false` each
 word is decided for itself.
@@ -8,7 +8,7 @@ word is decided for itself.
 A trained run may say something of each word too (`source`), beside the table of words, as in ELMo
 (Peters et al. 2018), or after the first recurrent layer, as in TagLM (Peters et al. 2017).
 
->>> model = BiLSTMCRF(BiLSTMCRF.Config(width=8, hidden=6, letters="none"), vocabulary=9, classes=5)
+>>> model = BiLSTMCRF(BiLSTMCRF.Config(width=8, hidden=6, characters="none"), vocabulary=9, classes=5)
 >>> said = model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])})
 >>> said.best().shape
 torch.Size([1, 2])
@@ -38,7 +38,7 @@ class BiLSTMCRF(nn.Module):
         hidden: PositiveInt = 100
         """Of each direction."""
         layers: PositiveInt = 1
-        letters: Literal["none", "cnn", "lstm"] = "cnn"
+        characters: Literal["none", "cnn", "lstm"] = "cnn"
         crf: bool = True
         """Decide a sentence as a whole."""
         source_at: Literal["words", "between"] = "words"

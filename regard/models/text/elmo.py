@@ -1,6 +1,6 @@
 """ELMo: a language model in both directions whose layers are features (Peters et al. 2018).
 
-Words are read from their letters (layers/character_cnn.py). One network reads forward and predicts
+Words are read from their characters (layers/character_cnn.py). One network reads forward and predicts
 the next word, one reads backward and predicts the one before; both have the same first layer and
 the same output layer. Each is `layers` LSTMs with projections, clipped as in the authors' code;
 from the second on, a layer's input is added to its output (`skip`).
@@ -16,13 +16,13 @@ read yet. The forward one carries its state. As features, every sentence starts 
 directions, so that they do not depend on what was read before; `read` takes the states of the batch
 before for whoever wants what the authors' code does.
 
->>> config = ELMo.Config(width=4, hidden=6, letter_width=3, filters=((1, 4), (2, 4)))
->>> model = ELMo(config, vocabulary=10, letters=262)
->>> letters = torch.tensor([[[259, 98, 260], [259, 99, 260]]])
->>> output = model({"letters": letters})
+>>> config = ELMo.Config(width=4, hidden=6, character_width=3, filters=((1, 4), (2, 4)))
+>>> model = ELMo(config, vocabulary=10, characters=262)
+>>> characters = torch.tensor([[[259, 98, 260], [259, 99, 260]]])
+>>> output = model({"characters": characters})
 >>> output.forward.logits().shape, output.backward.logits().shape, sorted(output.carry)[:2]
 (torch.Size([1, 2, 10]), torch.Size([1, 2, 10]), ['cell.0', 'cell.1'])
->>> model.layers_of({"letters": letters, "lengths": torch.tensor([2])}).shape
+>>> model.layers_of({"characters": characters, "lengths": torch.tensor([2])}).shape
 torch.Size([3, 1, 2, 8])
 """
 
@@ -41,8 +41,8 @@ from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import mirrored
 from regard.layers.character_cnn import CharacterCNN
-from regard.layers.character_words import LETTERS
-from regard.layers.initialise import begin_as
+from regard.layers.character_words import CHARACTERS
+from regard.layers.initialise import initialise_from
 from regard.layers.projected_lstm import ProjectedLSTM, ProjectedState
 from regard.outputs.both_directions import BothDirections
 from regard.outputs.next_token import SoftmaxOutput
@@ -64,7 +64,7 @@ class ELMo(nn.Module):
         layers: PositiveInt = 2
         source: str | None = None
         """A run of such a model to begin with, to go on with other text; sizes must be the same."""
-        letter_width: PositiveInt = 16
+        character_width: PositiveInt = 16
         filters: tuple[tuple[PositiveInt, PositiveInt], ...] = (
             (1, 32),
             (2, 32),
@@ -72,7 +72,7 @@ class ELMo(nn.Module):
             (4, 128),
             (5, 128),
         )
-        """How wide the filters over letters are, and how many there are of each."""
+        """How wide the filters over characters are, and how many there are of each."""
         highways: NonNegativeInt = 1
         activation: Literal["relu", "tanh"] = "relu"
         cell_clip: PositiveFloat | None = 3.0
@@ -86,16 +86,16 @@ class ELMo(nn.Module):
         """On what each layer reads, and on what the output layer sees."""
 
     def __init__(
-        self, config: Config, vocabulary: int, letters: int, *, source: nn.Module | None = None
+        self, config: Config, vocabulary: int, characters: int, *, source: nn.Module | None = None
     ) -> None:
         super().__init__()
-        if letters != LETTERS:
-            raise UserError(f"ELMo reads {LETTERS} letters, not {letters}")
+        if characters != CHARACTERS:
+            raise UserError(f"ELMo reads {CHARACTERS} characters, not {characters}")
         self.config = config
         self.words = CharacterCNN(
             config.width,
             filters=config.filters,
-            letter_width=config.letter_width,
+            character_width=config.character_width,
             highways=config.highways,
             activation=config.activation,
         )
@@ -106,7 +106,7 @@ class ELMo(nn.Module):
         nn.init.normal_(self.output.weight, std=config.width**-0.5)
         nn.init.zeros_(self.output.bias)
         if source is not None:
-            begin_as(self, source)
+            initialise_from(self, source)
 
     def _cells(self) -> ProjectedLSTM:
         c = self.config
@@ -114,7 +114,7 @@ class ELMo(nn.Module):
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> BothDirections:
         """The next and the previous word at each position, and the forward state to carry on."""
-        x = self.words(batch["letters"])
+        x = self.words(batch["characters"])
         forth, after = self.run(self.ahead, x, None, _states_in(carry, len(self.ahead)))
         back, _ = self.run(self.behind, x.flip(1), None, None)
         forward, backward = (
@@ -142,12 +142,12 @@ class ELMo(nn.Module):
 
     def read(
         self,
-        letters: Int[Tensor, "B T C"],
+        characters: Int[Tensor, "B T C"],
         lengths: Int[Tensor, "B"],
         states: tuple[list[ProjectedState], list[ProjectedState]] | None = None,
     ) -> tuple[Float[Tensor, "L B T W"], tuple[list[ProjectedState], list[ProjectedState]]]:
         """Every layer over sentences with their marks, and where both directions have come to."""
-        x = self.words(letters)  # [B,T,D]
+        x = self.words(characters)  # [B,T,D]
         turn = mirrored(lengths, x.shape[1])[..., None].expand_as(x)
         ahead, behind = states or (None, None)
         forth, ended = self.run(self.ahead, x, lengths, ahead)
@@ -170,11 +170,11 @@ class ELMo(nn.Module):
 
     def layers_of(self, batch: Batch) -> Float[Tensor, "L B T W"]:
         """Every layer at each word, for others to mix; zero at padding."""
-        if "letters" not in batch:
-            raise UserError("ELMo reads spellings: set data.letters = true")
+        if "characters" not in batch:
+            raise UserError("ELMo reads spellings: set data.characters = true")
         lengths = batch["lengths"]
-        layers, _ = self.read(self._marked(batch["letters"], lengths), lengths + 2)
-        real = real_positions(lengths, batch["letters"].shape[1])[..., None]
+        layers, _ = self.read(self._marked(batch["characters"], lengths), lengths + 2)
+        real = real_positions(lengths, batch["characters"].shape[1])[..., None]
         return torch.where(real, layers[:, :, 1:-1], 0.0)
 
     def features(self, batch: Batch) -> Float[Tensor, "B T W"]:
@@ -182,17 +182,17 @@ class ELMo(nn.Module):
         return self.layers_of(batch)[-1]
 
     def _marked(
-        self, letters: Int[Tensor, "B T C"], lengths: Int[Tensor, "B"]
+        self, characters: Int[Tensor, "B T C"], lengths: Int[Tensor, "B"]
     ) -> Int[Tensor, "B S E"]:
         """Sentences with a mark before and one after the last word."""
-        rows, words, size = letters.shape
-        marked = letters.new_zeros(rows, words + 2, max(size, len(END)))
-        marked[:, 1:-1, :size] = letters
+        rows, words, size = characters.shape
+        marked = characters.new_zeros(rows, words + 2, max(size, len(END)))
+        marked[:, 1:-1, :size] = characters
         begin = BEGIN if self.config.marks == "two" else END
-        marked[:, 0, : len(begin)] = letters.new_tensor(begin)
-        row = torch.arange(rows, device=letters.device)
+        marked[:, 0, : len(begin)] = characters.new_tensor(begin)
+        row = torch.arange(rows, device=characters.device)
         marked[row, lengths + 1] = 0
-        marked[row, lengths + 1, : len(END)] = letters.new_tensor(END)
+        marked[row, lengths + 1, : len(END)] = characters.new_tensor(END)
         return marked
 
 

@@ -23,7 +23,7 @@ from regard.core.errors import UserError
 from regard.core.padding import IGNORE
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.initialise import begin_as
+from regard.layers.initialise import initialise_from
 from regard.models.language.gpt import GPT
 from regard.outputs.classes import Classes
 
@@ -65,7 +65,7 @@ class GPTClassifier(nn.Module):
             nn.init.zeros_(self.output.bias)
         taken = source if isinstance(source, GPTClassifier) and not config.fresh else None
         if taken is not None and taken.output.weight.shape[0] == classes:
-            begin_as(self.output, taken.output)
+            initialise_from(self.output, taken.output)
 
     @property
     def context_limit(self) -> int:

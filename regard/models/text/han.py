@@ -7,7 +7,7 @@ document is their weighted mean in the same way (eq. 8 to 10); a linear layer sa
 All sentences of a document ask their words in one attention, each only its own: the weights of the
 first level are `[B,1,sentences,words]`. A sentence without words weighs nothing in the second.
 
-Departure: words may be read by their letters or by a trained run, beside their vectors.
+Departure: words may be read by their characters or by a trained run, beside their vectors.
 
 >>> model = HAN(HAN.Config(width=8, hidden=6), vocabulary=10, classes=2)
 >>> tokens, parts = torch.tensor([[4, 5, 6]]), torch.tensor([[0, 0, 1]])

@@ -45,14 +45,14 @@ class QuestionAttention(nn.Module):
         """How well a word matches the question; even takes all alike, whatever is asked."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """On words and before the answer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """The tables of words start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, classes: int) -> None:
         super().__init__()
         self.config = config
         self.words, self.question_words = (
-            Words(vocabulary, config.width, dropout=config.dropout, spread=config.spread)
+            Words(vocabulary, config.width, dropout=config.dropout, init_range=config.init_range)
             for _ in range(2)
         )
         self.encoder, self.question_encoder = (

@@ -35,7 +35,7 @@ class TextCNN(nn.Module):
         dropout: float = Field(0.5, ge=0, lt=1)
         """On what filters find."""
         words_dropout: float = Field(0.0, ge=0, lt=1)
-        spread: float = Field(0.25, gt=0)
+        init_range: float = Field(0.25, gt=0)
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None

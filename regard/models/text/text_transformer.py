@@ -2,7 +2,7 @@
 
 Words and their positions go through layers of self-attention, whose states are pooled: by a learned
 query (layers/pool.py) or, with `pool = "even"`, by their mean. The parts of a pair are told apart
-by a vector for each (Devlin et al. 2019), if `pairs` is set. What letters or a trained run say of
+by a vector for each (Devlin et al. 2019), if `pairs` is set. What characters or a trained run say of
 words is put together with their vectors by a linear layer.
 
 >>> model = TextTransformer(TextTransformer.Config(width=8, heads=2), vocabulary=10, classes=3)

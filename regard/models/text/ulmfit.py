@@ -121,7 +121,7 @@ class OverTexts(nn.BatchNorm1d):
     """Batch normalisation that takes a batch of one text as it takes one after training."""
 
     def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-        """Each feature by its mean and spread over the texts."""
+        """Each feature by its mean and deviation over the texts."""
         if self.training and len(features) > 1:
             return super().forward(features)
         return nn.functional.batch_norm(

@@ -80,22 +80,22 @@ class Bahdanau(nn.Module):
         """On embeddings and on the readout."""
         tied: bool = False
         """Use the target embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        width, hidden, spread = config.width, config.hidden, config.spread
+        width, hidden, init_range = config.width, config.hidden, config.init_range
         self.reader = Reader(
             source_vocabulary,
             width,
             RecurrentEncoder(config.cell, width, hidden),
             dropout=config.dropout,
-            spread=spread,
+            init_range=init_range,
         )
         self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=config.dropout, spread=spread
+            vocabulary, width, tied=config.tied, dropout=config.dropout, init_range=init_range
         )
         self.attend = Attend(
             score_named(config.score, hidden, 2 * hidden),

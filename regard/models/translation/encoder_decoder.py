@@ -53,7 +53,7 @@ class EncoderDecoder(nn.Module):
         """On embeddings, between layers and before the output; never on the recurrence."""
         tied: bool = False
         """Use the target embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
@@ -67,11 +67,11 @@ class EncoderDecoder(nn.Module):
                 config.cell, width, width, layers=layers, bidirectional=False, dropout=dropout
             ),
             dropout=dropout,
-            spread=config.spread,
+            init_range=config.init_range,
             reverse=config.reverse,
         )
         self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=dropout, spread=config.spread
+            vocabulary, width, tied=config.tied, dropout=dropout, init_range=config.init_range
         )
         self.decoder = RecurrentDecoder(config.cell, width, width, layers=layers, dropout=dropout)
 

@@ -41,7 +41,7 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
-from regard.attention import Drawn, Sample
+from regard.attention import Sample, SampledRead
 from regard.core.padding import IGNORE
 from regard.core.protocols import Batch, Carry
 from regard.models.translation.bahdanau import Bahdanau, BahdanauState
@@ -127,7 +127,7 @@ class HardAttention(nn.Module):
         """Which sentences are, this time."""
         return torch.rand(sentences, device=device) < self.config.expectation
 
-    def look(self, state: BahdanauState, *, best: bool) -> Drawn:
+    def look(self, state: BahdanauState, *, best: bool) -> SampledRead:
         """Choose a place with s_t-1: the likeliest, or one that is drawn."""
         sample, source = Sample(self.soft.attend), state.source
         query = source.together(state.hidden.top[:, None, None])  # [N,1,Q,D]
@@ -135,7 +135,7 @@ class HardAttention(nn.Module):
         return sample.best(*asked) if best else sample(*asked)
 
     def mixed(
-        self, drawn: Drawn, state: BahdanauState, softly: Bool[Tensor, "B"]
+        self, drawn: SampledRead, state: BahdanauState, softly: Bool[Tensor, "B"]
     ) -> Float[Tensor, "B 1 1 W"]:
         """What was drawn; in some sentences what could be expected of it."""
         assert drawn.past.weights is not None
@@ -146,7 +146,7 @@ class HardAttention(nn.Module):
         self,
         entered: Float[Tensor, "B C"],
         context: Float[Tensor, "N 1 Q W"],
-        drawn: Drawn,
+        drawn: SampledRead,
         state: BahdanauState,
     ) -> BahdanauState:
         """Take one step with what was seen."""

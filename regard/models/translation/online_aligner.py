@@ -118,24 +118,26 @@ class OnlineAligner(nn.Module):
         """On embeddings, between layers and before the output; never on the recurrence."""
         tied: bool = False
         """Use the target embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
         super().__init__()
         self.config = config
-        width, dropout, spread = config.width, config.dropout, config.spread
+        width, dropout, init_range = config.width, config.dropout, config.init_range
         self.embed = nn.Embedding(source_vocabulary, width)
         self.over = nn.Parameter(torch.empty(width))
         self.drop = Dropout(dropout)
-        self.words = Lexicon(vocabulary, width, tied=config.tied, dropout=dropout, spread=spread)
+        self.words = Lexicon(
+            vocabulary, width, tied=config.tied, dropout=dropout, init_range=init_range
+        )
         self.network = RecurrentDecoder(
             config.cell, width, width, fed=width + 1, layers=config.layers, dropout=dropout
         )
         self.speak = nn.Linear(width, 1)
         self.guess = nn.Linear(width, 1)
-        nn.init.uniform_(self.embed.weight, -spread, spread)
-        nn.init.uniform_(self.over, -spread, spread)
+        nn.init.uniform_(self.embed.weight, -init_range, init_range)
+        nn.init.uniform_(self.over, -init_range, init_range)
         nn.init.constant_(self.guess.bias, -log(vocabulary))
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:

@@ -95,7 +95,7 @@ class PointerGenerator(nn.Module):
         """On embeddings and before the output."""
         tied: bool = False
         """Use the target embedding as output layer."""
-        spread: float = Field(0.1, gt=0)
+        init_range: float = Field(0.1, gt=0)
         """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
@@ -104,16 +104,16 @@ class PointerGenerator(nn.Module):
             raise UserError(f"unk={config.unk} is outside a vocabulary of {vocabulary}")
         self.config = config
         self.vocabulary = vocabulary
-        width, hidden, spread = config.width, config.hidden, config.spread
+        width, hidden, init_range = config.width, config.hidden, config.init_range
         self.reader = Reader(
             source_vocabulary,
             width,
             RecurrentEncoder("lstm", width, hidden),
             dropout=config.dropout,
-            spread=spread,
+            init_range=init_range,
         )
         self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=config.dropout, spread=spread
+            vocabulary, width, tied=config.tied, dropout=config.dropout, init_range=init_range
         )
         self.begin = nn.Linear(2 * hidden, hidden)
         self.begin_cell = nn.Linear(2 * hidden, hidden)

@@ -32,7 +32,7 @@ from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.cache import Cache
 from regard.layers.embedding import TokenEmbedding
 from regard.layers.feedforward import FeedForward
-from regard.layers.initialise import begin_as
+from regard.layers.initialise import initialise_from
 from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import POSITIONS
@@ -177,7 +177,7 @@ class Transformer(nn.Module):
             self.context_limit = config.context
         self._initialise()
         if source is not None:
-            begin_as(self, source)
+            initialise_from(self, source)
 
     def _encoder_block(self) -> EncoderBlock:
         c = self.config
@@ -239,7 +239,7 @@ class Transformer(nn.Module):
 
     def _initialise(self) -> None:
         """Xavier for the projections; what belongs to a score or a weighing is left as it is."""
-        spread = self.config.width**-0.5
+        std = self.config.width**-0.5
         for name, module in self.named_modules():
             gain = _GAINS.get(name.rpartition(".")[2])
             if isinstance(module, nn.Linear) and gain is not None:
@@ -247,12 +247,12 @@ class Transformer(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
             elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=spread)
+                nn.init.normal_(module.weight, std=std)
         for position in (self.source_position, self.position):
             for table in position.parameters():
-                nn.init.normal_(table, std=spread)
+                nn.init.normal_(table, std=std)
         if self.output is not None:
-            nn.init.normal_(self.output.weight, std=spread)
+            nn.init.normal_(self.output.weight, std=std)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target, given all before it and the source."""

@@ -22,7 +22,7 @@ from regard.models.words.negative_sampling import (
     NegativeSamplingConfig,
     centres_of,
     contrast,
-    initialize_like_word2vec,
+    initialise_like_word2vec,
     refuse_ngrams,
 )
 from regard.outputs.word_pairs import NegativeSampling
@@ -40,7 +40,7 @@ class CBOW(nn.Module):
         self.config = config
         self.around = nn.Embedding(words, config.width, sparse=True)
         self.centre = nn.Embedding(words, config.width, sparse=True)
-        initialize_like_word2vec(self.around.weight)
+        initialise_like_word2vec(self.around.weight)
         nn.init.zeros_(self.centre.weight)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> NegativeSampling:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.core.config import Config as Settings
 from regard.core.protocols import Batch, Carry
-from regard.models.words.negative_sampling import initialize_like_word2vec, refuse_ngrams
+from regard.models.words.negative_sampling import initialise_like_word2vec, refuse_ngrams
 from regard.outputs.word_pairs import LogCounts
 
 
@@ -41,7 +41,7 @@ class GloVe(nn.Module):
         self.row_bias = nn.Embedding(words, 1, sparse=True)
         self.column_bias = nn.Embedding(words, 1, sparse=True)
         for table in (self.row, self.column, self.row_bias, self.column_bias):
-            initialize_like_word2vec(table.weight)
+            initialise_like_word2vec(table.weight)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> LogCounts:
         """The logarithm of each count as the vectors have it."""

@@ -71,7 +71,7 @@ def centres_of(words: Int[Tensor, "B K"], near: Bool[Tensor, "B Q K"]) -> Int[Te
     return words[:, side : side + near.shape[1]]
 
 
-def initialize_like_word2vec(table: Float[Tensor, "V D"]) -> None:
+def initialise_like_word2vec(table: Float[Tensor, "V D"]) -> None:
     """Uniform between ±1/2D; row 0 is padding and stays zero."""
     nn.init.uniform_(table, -0.5 / table.shape[1], 0.5 / table.shape[1])
     with torch.no_grad():

@@ -22,7 +22,7 @@ from regard.models.words.negative_sampling import (
     NegativeSamplingConfig,
     centres_of,
     contrast,
-    initialize_like_word2vec,
+    initialise_like_word2vec,
 )
 from regard.outputs.word_pairs import NegativeSampling
 
@@ -43,7 +43,7 @@ class SubwordSkipGram(nn.Module):
             words + buckets + 1, config.width, mode="mean", sparse=True, padding_idx=0
         )
         self.around = nn.Embedding(words, config.width, sparse=True)
-        initialize_like_word2vec(self.parts.weight)
+        initialise_like_word2vec(self.parts.weight)
         nn.init.zeros_(self.around.weight)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> NegativeSampling:
