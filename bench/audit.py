@@ -16,18 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from regard.explain.explanation import TESTS
-from regard.explain.reader import Reader
-from regard.explain.readers import of_classification
-from regard.explain.sampling import Asked
 
 from bench.measure import machine, show
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch
-from regard.explain.audit import audited
-from regard.explain.counterfactual import adversary
+from regard.explain.audit import AuditConfig, audit_run
+from regard.explain.audited_model import AuditedModel
+from regard.explain.build import audited_site, choose_site
+from regard.explain.counterfactual import find_adversary
+from regard.explain.tests import TESTS
 from regard.runs.recipe import read_recipe
 from regard.runs.run import Run, create, data_folder, load
+from regard.tasks.abilities import Explains
 
 RECIPE = "sst-attention"
 
@@ -40,11 +40,11 @@ def opened(folder: Path) -> Run:
     return load(folder)
 
 
-def seconds(reader: Reader, batches: Sequence[Batch], steps: int) -> float:
+def seconds(model: AuditedModel, batches: Sequence[Batch], steps: int) -> float:
     """How long the adversary takes over all of them."""
     start = time.perf_counter()
     for batch in batches:
-        adversary(reader, batch, steps=steps)
+        find_adversary(model, batch, steps=steps)
     return time.perf_counter() - start
 
 
@@ -66,13 +66,15 @@ def singly(batches: Sequence[Batch], count: int) -> list[Batch]:
 def bench_adversary(run: Run, texts: int, alone: int, steps: int) -> None:
     """Texts per second in batches and one at a time."""
     with eval_mode(run.model):
-        reader, found = of_classification(run, Asked(texts=texts), run.task.splits[-1])
-        batches = [batch for batch in found if int(batch["lengths"].min()) > 1]
+        assert isinstance(run.task, Explains)
+        subject = run.task.subject(run.task.splits[-1], most=texts, seed=0)
+        site = audited_site(run.model, choose_site(run.model, subject, None), subject)
+        batches = [batch for batch in subject.batches if int(batch["lengths"].min()) > 1]
         count = sum(len(batch["lengths"]) for batch in batches)
-        seconds(reader, batches[:1], 2)  # warm
-        together = seconds(reader, batches, steps) / count
+        seconds(site, batches[:1], 2)  # warm
+        together = seconds(site, batches, steps) / count
         single = singly(batches, alone)
-        apart = seconds(reader, single, steps) / len(single)
+        apart = seconds(site, single, steps) / len(single)
     show(
         f"The adversary, {steps} steps of 10 starts, {count} texts in batches, {len(single)} alone",
         ["", "ms a text", "speed"],
@@ -90,7 +92,7 @@ def bench_audit(run: Run, texts: int) -> None:
         if name == "heads":
             continue  # one layer of one head has none to compare
         start = time.perf_counter()
-        audited(run, Asked(texts=texts, tests=(name,)), print)
+        audit_run(run, AuditConfig(examples=texts, tests=(name,)), print)
         rows.append([name, f"{time.perf_counter() - start:.1f}"])
         total += time.perf_counter() - start
     rows.append(["all", f"{total:.1f} (to reach: 300 for 200 texts)"])

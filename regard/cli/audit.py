@@ -1,4 +1,4 @@
-"""regard audit: does where a model looks explain what it says?"""
+"""regard audit: does attention explain the predictions of a model?"""
 
 import json
 from pathlib import Path
@@ -14,33 +14,39 @@ def audit(
     site: Annotated[
         str | None, typer.Option(help="The attention to judge, by its name in the model.")
     ] = None,
-    head: Annotated[int | None, typer.Option(help="One head; else the mean of all.")] = None,
+    head: Annotated[
+        int | None, typer.Option(help="One head of the site. Default: the mean of all heads.")
+    ] = None,
     test: Annotated[
         list[str] | None,
         typer.Option(
-            help="agreement, permutation, adversary, uniform, erasure or heads; else all. Only if "
-            "named: trained, which trains some ten models."
+            help="agreement, permutation, adversary, uniform, erasure or heads. Default: all of "
+            "these. retrain, which trains some ten models, runs only if it is named."
         ),
     ] = None,
     split: Annotated[
-        str, typer.Option(help="train, validation or test; else the last of them that there is.")
+        str, typer.Option(help="train, validation or test. Default: the last that the data have.")
     ] = "",
-    texts: Annotated[int, typer.Option(help="The most texts to judge.")] = 200,
+    examples: Annotated[int, typer.Option(help="The largest number of examples to judge.")] = 200,
     epsilon: Annotated[
-        float, typer.Option(help="The change of a prediction that counts as none.")
+        float, typer.Option(help="The largest change of a prediction that counts as unchanged.")
     ] = 0.01,
-    seed: Annotated[int, typer.Option(help="Of texts, shuffles and the adversary.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the sampled examples, the shuffles and the adversary.")
+    ] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write a report with pictures: .html.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a test.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each test.")
+    ] = False,
     data: Data = None,
     device: Device = "auto",
 ) -> None:
-    """Judge a trained model's attention by what happens when it is changed, and say it plainly."""
+    """Test whether the attention of a trained model explains its predictions."""
     from regard.core.errors import UserError, choose, positive
-    from regard.explain.audit import Asked, audited, write_report
-    from regard.explain.explanation import Settings
+    from regard.explain.audit import AuditConfig, audit_run, write_report
+    from regard.explain.tests import AuditSettings
     from regard.runs.run import load
     from regard.train.display import display_for
 
@@ -48,37 +54,46 @@ def audit(
         raise UserError(f"{output}: a report must end in .html")
     opened = load(run, device, data)
     splits = {str(each): each for each in opened.task.splits}
-    asked = Asked(
+    config = AuditConfig(
         site=site,
         head=head,
         tests=tuple(test or ()),
         split=choose("split", split, splits) if split else None,
-        texts=positive("texts", texts),
-        settings=Settings(epsilon=epsilon, seed=seed),
+        examples=positive("examples", examples),
+        settings=AuditSettings(epsilon=epsilon, seed=seed),
     )
-    shown = display_for()
-    shown.begin(0, None)
+    display = display_for()
+    display.begin(0, None)
     try:
-        found = audited(opened, asked, lambda text: shown.show(text, transient=True))
+        result = audit_run(opened, config, lambda line: display.show(line, transient=True))
     finally:
-        shown.end()
-    for each in found.verdicts:
+        display.end()
+    for verdict in result.verdicts:
         if as_json:
             figures = {
-                name: {"mean": mean.mean, "low": _known(mean.low), "high": _known(mean.high)}
-                for name, mean in each.figures.items()
+                name: {"mean": mean.mean, "low": _or_none(mean.low), "high": _or_none(mean.high)}
+                for name, mean in verdict.figures.items()
             }
-            said = {"test": each.test, "explains": each.explains, "says": each.says}
-            typer.echo(json.dumps({**said, "figures": figures, "without": dict(each.without)}))
+            fields = {
+                "test": verdict.test,
+                "supports": verdict.supports,
+                "summary": verdict.summary,
+                "figures": figures,
+                "not_judged": dict(verdict.not_judged),
+            }
+            typer.echo(json.dumps(fields))
         else:
-            typer.echo(f"{each.test}: {each.says}")
+            typer.echo(f"{verdict.test}: {verdict.summary}")
     if not as_json:
-        typer.echo(f"{found.says} {found.texts} texts; {found.single} of one token left out.")
+        typer.echo(
+            f"{result.summary} {result.examples} examples; {result.too_short} with fewer than two "
+            "positions left out."
+        )
     if output is not None:
-        write_report(opened, found, output)
+        write_report(opened, result, output)
         typer.echo(f"{output}: the report", err=as_json)
 
 
-def _known(value: float) -> float | None:
-    """A number, or nothing: JSON has no other word for what is not one."""
+def _or_none(value: float) -> float | None:
+    """A number, or None for NaN, which JSON cannot hold."""
     return value if value == value else None

@@ -14,7 +14,7 @@ from regard.explain.tests import TESTS, AuditSettings
 from regard.explain.verdict import AuditResult, Verdict, run_tests
 from regard.look.report import Section, save_report
 from regard.runs.run import Run
-from regard.tasks.abilities import Explains, require
+from regard.tasks.abilities import Explains, unsupported
 from regard.tasks.task import Split
 from regard.train.evaluate import device_of, on_device
 
@@ -56,7 +56,9 @@ def audit_run(
     for name in config.tests:
         if name not in (*TESTS, _RETRAIN):
             raise unknown("test", name, (*TESTS, _RETRAIN))
-    task = require(run.task, Explains, "audits of attention", run.recipe.task, run.folder)
+    task = run.task
+    if not isinstance(task, Explains):
+        raise unsupported(run.folder, run.recipe.task, "audits of attention")
     split = config.split or run.task.splits[-1]
     if split not in run.task.splits:
         raise UserError(
@@ -70,9 +72,7 @@ def audit_run(
             run.model, choose_site(run.model, subject, config.site), subject, config.head
         )
         tests = [name for name in config.tests if name != _RETRAIN] if config.tests else None
-        result = run_tests(
-            site, batches, tests=tests, settings=config.settings, progress=progress
-        )
+        result = run_tests(site, batches, tests=tests, settings=config.settings, progress=progress)
         if _RETRAIN not in config.tests:
             return result
         last = judge_by_retraining(run, site, batches, progress)

@@ -1,11 +1,10 @@
-"""Would the model say the same if it had looked elsewhere?
+"""Would the prediction be the same with other attention weights?
 
-Permutation shuffles the weights; the adversary looks for the weights that are farthest away and yet
-leave the prediction as it was (Jain and Wallace 2019, section 4.2). All texts of a batch and all
-starts of the search go through the model together.
+Permutation shuffles the weights. The adversary searches for the weights that are farthest from the
+model's own and leave the prediction unchanged (Jain and Wallace 2019, section 4.2); all examples of
+a batch and all starts of the search are computed together.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -13,90 +12,92 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention.weigh import masked_softmax
+from regard.core.progress import ProgressCallback, no_progress
 from regard.core.protocols import Batch
-from regard.explain.importance import moved
-from regard.explain.reader import Reader
+from regard.explain.audited_model import AuditedModel
+from regard.explain.importance import total_variation
 
-_Told = Callable[[str], None]
-
-_NOISE = 3.0
-"""The spread of the logits that a search starts from, as in the paper's code."""
+_START_STD = 3.0
+"""The standard deviation of the logits at the start of a search, as in the code of the paper."""
 
 
 @torch.no_grad()
-def permuted(
-    reader: Reader, batch: Batch, *, times: int = 100, seed: int = 0
+def permutation_change(
+    model: AuditedModel, batch: Batch, *, times: int = 100, seed: int = 0
 ) -> Float[Tensor, "B"]:
-    """The median change of the prediction over shuffles of the judged weights."""
-    own, judged, groups = reader.read(batch), reader.judged(batch), reader.groups(batch)
-    draws = torch.Generator().manual_seed(seed)
+    """The median change of the prediction over permutations of the judged weights."""
+    own, positions, groups = model.predict(batch), model.positions(batch), model.groups(batch)
+    generator = torch.Generator().manual_seed(seed)
     changes = []
-    with reader.still(batch):
+    with model.reuse(batch):
         for _ in range(times):
-            keys = groups + torch.rand(judged.shape, generator=draws).to(groups.device)
-            shuffled = among(own.weights, judged, keys)
-            said = reader.read(batch, weights=shuffled).probabilities
-            changes.append(moved(own.probabilities, said))
+            keys = groups + torch.rand(positions.shape, generator=generator).to(groups.device)
+            weights = permute_weights(own.weights, positions, keys)
+            other = model.predict(batch, weights=weights).probabilities
+            changes.append(total_variation(own.probabilities, other))
     return torch.stack(changes).median(0).values
 
 
-def among(weights: Tensor, judged: Tensor, keys: Tensor) -> Tensor:
-    """The judged weights of each row in the order of the keys, at the judged places."""
-    first = keys.to(weights.device).masked_fill(~judged, torch.inf).argsort(1)
-    places = (~judged).to(torch.uint8).argsort(dim=1, stable=True)  # judged places, in order
+def permute_weights(weights: Tensor, positions: Tensor, keys: Tensor) -> Tensor:
+    """The judged weights of each row in the order of their keys, at the judged positions."""
+    first = keys.to(weights.device).masked_fill(~positions, torch.inf).argsort(1)
+    places = (~positions).to(torch.uint8).argsort(dim=1, stable=True)  # judged ones, in order
     return weights.scatter(1, places, weights.gather(1, first))
 
 
 @torch.no_grad()
-def even(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
-    """The same for all judged tokens of a group; what they have together stays as it was."""
-    own = reader.read(batch).weights
-    return Room.of(reader, batch, own).filled(torch.zeros_like(own))
+def uniform_weights(model: AuditedModel, batch: Batch) -> Float[Tensor, "B T"]:
+    """Equal weights for the judged positions of a group, with the same sum as before."""
+    own = model.predict(batch).weights
+    return WeightConstraint.of(model, batch, own).to_weights(torch.zeros_like(own))
 
 
 @dataclass(frozen=True)
-class Room:
-    """What other weights may be: the mass of each group of tokens, and what is left alone."""
+class WeightConstraint:
+    """What other weights must share with the model's own: the sum of each group of positions, and
+    the weights of positions that are not judged."""
 
     members: Bool[Tensor, "B G T"]
-    """Which judged tokens are in which group."""
-    mass: Float[Tensor, "B G"]
+    """The judged positions of each group."""
+    sums: Float[Tensor, "B G"]
     rest: Float[Tensor, "B T"]
-    """The weights of tokens that are not judged, which stay."""
+    """The weights of positions that are not judged; zero at the others."""
 
     @staticmethod
-    def of(reader: Reader, batch: Batch, weights: Float[Tensor, "B T"]) -> "Room":
-        """As the model's own weights have it."""
-        judged, groups = reader.judged(batch), reader.groups(batch)
+    def of(model: AuditedModel, batch: Batch, weights: Float[Tensor, "B T"]) -> "WeightConstraint":
+        """The constraint that these weights fulfil."""
+        positions, groups = model.positions(batch), model.groups(batch)
         numbers = torch.arange(int(groups.max()) + 1, device=groups.device)
-        members = (groups[:, None] == numbers[:, None]) & judged[:, None]  # [B,G,T]
-        mass = (weights[:, None] * members).sum(2)
-        return Room(members, mass, weights.masked_fill(judged, 0.0))
+        members = (groups[:, None] == numbers[:, None]) & positions[:, None]  # [B,G,T]
+        sums = (weights[:, None] * members).sum(2)
+        return WeightConstraint(members, sums, weights.masked_fill(positions, 0.0))
 
-    def filled(self, logits: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        """Weights from logits: a softmax in each group, of its mass."""
+    def to_weights(self, logits: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """Weights from logits: a softmax in each group, times its sum."""
         shares = masked_softmax(logits[:, None].expand(self.members.shape), self.members)  # [B,G,T]
-        return (shares * self.mass[:, :, None]).sum(1) + self.rest
+        return (shares * self.sums[:, :, None]).sum(1) + self.rest
 
-    def repeated(self, times: int) -> "Room":
-        """Each row so many times."""
-        return Room(*(each.repeat_interleave(times, 0) for each in
-                      (self.members, self.mass, self.rest)))  # fmt: skip
+    def repeat(self, times: int) -> "WeightConstraint":
+        """Each row several times."""
+        return WeightConstraint(
+            *(each.repeat_interleave(times, 0) for each in (self.members, self.sums, self.rest))
+        )
 
 
 @dataclass(frozen=True)
-class Found:
-    """The farthest weights that were found for each text."""
+class Counterfactual:
+    """The farthest weights for each example that leave its prediction unchanged."""
 
     weights: Float[Tensor, "B T"]
     divergence: Float[Tensor, "B"]
-    """Jensen-Shannon, in nats: at most ln 2. Zero where nothing else kept the prediction."""
+    """Jensen-Shannon divergence from the model's own weights in nats, at most ln 2. Zero where no
+    other weights leave the prediction unchanged."""
     change: Float[Tensor, "B"]
     """Of the prediction."""
 
 
-def adversary(
-    reader: Reader,
+def find_adversary(
+    model: AuditedModel,
     batch: Batch,
     *,
     epsilon: float = 0.01,
@@ -104,68 +105,69 @@ def adversary(
     steps: int = 500,
     rate: float = 0.01,
     seed: int = 0,
-    told: _Told = lambda text: None,
-) -> Found:
-    """Adam on logits of weights: away from the model's own, the prediction within epsilon."""
+    progress: ProgressCallback = no_progress,
+) -> Counterfactual:
+    """Adam on the logits of weights: away from the model's own, with a change within epsilon."""
     with torch.no_grad():
-        own = reader.read(batch)
-    room = Room.of(reader, batch, own.weights).repeated(starts)
+        own = model.predict(batch)
+    constraint = WeightConstraint.of(model, batch, own.weights).repeat(starts)
     many = {name: value.repeat_interleave(starts, 0) for name, value in batch.items()}
-    said = own.probabilities.repeat_interleave(starts, 0)  # [B·S,C]
-    looked = own.weights.repeat_interleave(starts, 0)  # [B·S,T]
-    draws = torch.Generator().manual_seed(seed)
-    logits = (_NOISE * torch.randn(looked.shape, generator=draws)).to(looked).requires_grad_()
+    probabilities = own.probabilities.repeat_interleave(starts, 0)  # [B·S,C]
+    own_weights = own.weights.repeat_interleave(starts, 0)  # [B·S,T]
+    noise = torch.randn(own_weights.shape, generator=torch.Generator().manual_seed(seed))
+    logits = (_START_STD * noise).to(own_weights).requires_grad_()
     optimiser = torch.optim.Adam([logits], lr=rate, amsgrad=True)
-    best = Kept(looked)
-    with reader.still(many):
+    best = _Farthest(own_weights)
+    with model.reuse(many):
         for step in range(steps):
             with torch.enable_grad():
-                weights = room.filled(logits)
-                change = moved(said, reader.read(many, weights=weights).probabilities)
-                apart = divergence(weights, looked)
-                loss = (-apart + 500 * (change - epsilon).relu()).sum()
+                weights = constraint.to_weights(logits)
+                other = model.predict(many, weights=weights).probabilities
+                change = total_variation(probabilities, other)
+                divergence = jensen_shannon(weights, own_weights)
+                loss = (-divergence + 500 * (change - epsilon).relu()).sum()
                 (logits.grad,) = torch.autograd.grad(loss, logits)
-            best.note(weights, apart, change, epsilon)
+            best.update(weights, divergence, change, epsilon)
             optimiser.step()
             if step % 100 == 99:
-                told(f"adversary, step {step + 1} of {steps}")
-    return best.of(len(own.weights), starts)
+                progress(f"adversary, step {step + 1} of {steps}")
+    return best.of_each_example(len(own.weights), starts)
 
 
-class Kept:
+class _Farthest:
     """The farthest weights so far, of every start."""
 
     def __init__(self, own: Tensor) -> None:
         self.weights = own.clone()
-        self.apart = torch.zeros(len(own), dtype=own.dtype, device=own.device)
-        self.change = torch.zeros_like(self.apart)
+        self.divergence = torch.zeros(len(own), dtype=own.dtype, device=own.device)
+        self.change = torch.zeros_like(self.divergence)
 
-    def note(self, weights: Tensor, apart: Tensor, change: Tensor, epsilon: float) -> None:
-        """Keep what is farther and still within epsilon."""
-        better = (change.detach() <= epsilon) & (apart.detach() > self.apart)
+    def update(self, weights: Tensor, divergence: Tensor, change: Tensor, epsilon: float) -> None:
+        """Take what is farther and still within epsilon."""
+        better = (change.detach() <= epsilon) & (divergence.detach() > self.divergence)
         self.weights = torch.where(better[:, None], weights.detach(), self.weights)
-        self.apart = torch.where(better, apart.detach(), self.apart)
+        self.divergence = torch.where(better, divergence.detach(), self.divergence)
         self.change = torch.where(better, change.detach(), self.change)
 
-    def of(self, texts: int, starts: int) -> Found:
-        """The best start of each text."""
-        apart = self.apart.view(texts, starts)
-        rows = torch.arange(texts, device=apart.device) * starts + apart.argmax(1)
-        return Found(self.weights[rows], self.apart[rows], self.change[rows])
+    def of_each_example(self, examples: int, starts: int) -> Counterfactual:
+        """The best start of each example."""
+        divergence = self.divergence.view(examples, starts)
+        rows = torch.arange(examples, device=divergence.device) * starts + divergence.argmax(1)
+        return Counterfactual(self.weights[rows], self.divergence[rows], self.change[rows])
 
 
-def divergence(first: Float[Tensor, "B T"], second: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
-    """Jensen-Shannon divergence in nats: 0 of the same weights, ln 2 of weights with none shared.
+def jensen_shannon(first: Float[Tensor, "B T"], second: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    """Jensen-Shannon divergence in nats: 0 for equal weights, ln 2 for disjoint ones.
 
-    >>> round(float(divergence(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))), 4)
+    >>> round(float(jensen_shannon(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]))), 4)
     0.6931
     """
-    middle = (first + second) / 2
-    return (_entropy(middle) - (_entropy(first) + _entropy(second)) / 2).clamp_min(0.0)
+    mean = (first + second) / 2
+    return (_entropy(mean) - (_entropy(first) + _entropy(second)) / 2).clamp_min(0.0)
 
 
 def _entropy(weights: Tensor) -> Tensor:
-    """Of each row; a weight of nothing adds nothing, also to the gradient."""
-    there = weights > 0
-    safe = torch.where(there, weights, torch.ones_like(weights))
-    return -(safe * safe.log() * there).sum(1)
+    """Of each row; a weight of zero adds nothing, and no gradient."""
+    positive = weights > 0
+    safe = torch.where(positive, weights, torch.ones_like(weights))
+    return -(safe * safe.log() * positive).sum(1)

@@ -1,7 +1,7 @@
-"""Erasure: take the tokens out that were looked at most, and see how fast the prediction falls.
+"""Erasure: remove the positions with the largest weights, and measure how far the prediction falls.
 
-Comprehensiveness is what is lost without them, sufficiency what is lost with nothing but them
-(DeYoung et al. 2020, ERASER), each averaged over several shares of the text.
+Comprehensiveness is the fall without these positions, sufficiency the fall with nothing else
+(DeYoung et al. 2020, ERASER), each averaged over several shares of the input.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,66 +12,66 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.core.protocols import Batch
-from regard.explain.reader import Reader
+from regard.explain.audited_model import AuditedModel
 
 _SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
-"""Of the judged tokens; at least one is taken."""
+"""Of the judged positions; at least one is removed."""
 
 
 @dataclass(frozen=True)
-class Erased:
-    """What taking out and leaving alone did to p of the likeliest class, for one order."""
+class ErasureScores:
+    """Falls of the predicted class's probability, for one ranking of the positions."""
 
     comprehensiveness: Float[Tensor, "B"]
-    """The mean fall without the first tokens; large if they mattered."""
+    """The mean fall without the first positions; large if they matter."""
     sufficiency: Float[Tensor, "B"]
-    """The mean fall with the first tokens alone; small if they were enough."""
+    """The mean fall with only the first positions; small if they are enough."""
     falls: Float[Tensor, "S B"]
-    """Without the first tokens, for each share."""
+    """The fall without the first positions, for each share."""
 
 
 @torch.no_grad()
-def erased(
-    reader: Reader,
+def erase(
+    model: AuditedModel,
     batch: Batch,
-    orders: Mapping[str, Float[Tensor, "B T"]],
+    rankings: Mapping[str, Float[Tensor, "B T"]],
     shares: Sequence[float] = _SHARES,
-) -> dict[str, Erased]:
-    """For each order, by falling numbers: what happens without and with the first of them."""
-    judged = reader.judged(batch)
-    whole = reader.read(batch).probabilities
-    said = whole.argmax(1, keepdim=True)
+) -> dict[str, ErasureScores]:
+    """The falls for each ranking, in which larger numbers come first."""
+    positions = model.positions(batch)
+    whole = model.predict(batch).probabilities
+    predicted = whole.argmax(1, keepdim=True)
 
     def fall(keep: Tensor) -> Tensor:
-        left = reader.read(reader.kept(batch, keep)).probabilities
-        return (whole - left).gather(1, said).squeeze(1)
+        rest = model.predict(model.select(batch, keep)).probabilities
+        return (whole - rest).gather(1, predicted).squeeze(1)
 
-    found = {}
-    for name, numbers in orders.items():
+    scores = {}
+    for name, numbers in rankings.items():
         without, alone = [], []
         for share in shares:
-            first = top(numbers, judged, share)
-            without.append(fall(judged & ~first))
+            first = top_share(numbers, positions, share)
+            without.append(fall(positions & ~first))
             alone.append(fall(first))
         falls = torch.stack(without)  # [S,B]
-        found[name] = Erased(falls.mean(0), torch.stack(alone).mean(0), falls)
-    return found
+        scores[name] = ErasureScores(falls.mean(0), torch.stack(alone).mean(0), falls)
+    return scores
 
 
-def top(
-    numbers: Float[Tensor, "B T"], judged: Bool[Tensor, "B T"], share: float
+def top_share(
+    numbers: Float[Tensor, "B T"], positions: Bool[Tensor, "B T"], share: float
 ) -> Bool[Tensor, "B T"]:
-    """The highest share of the judged tokens; at least one, and never all if there are several."""
-    counts = judged.sum(1)
+    """The largest share of the judged positions: at least one, and never all if there are more."""
+    counts = positions.sum(1)
     most = (counts - 1).clamp_min(1)
     wanted = (counts * share).round().long().clamp_min(1).minimum(most)
-    order = numbers.where(judged, -torch.inf).argsort(dim=1, descending=True, stable=True)
-    places = order.argsort(1)  # where each token stands in the order
-    first: Tensor = (places < wanted[:, None]) & judged
+    order = numbers.where(positions, -torch.inf).argsort(dim=1, descending=True, stable=True)
+    ranks = order.argsort(1)
+    first: Tensor = (ranks < wanted[:, None]) & positions
     return first
 
 
-def random_order(judged: Bool[Tensor, "B T"], seed: int = 0) -> Float[Tensor, "B T"]:
-    """An order that means nothing, to compare with."""
-    draws = torch.Generator().manual_seed(seed)
-    return torch.rand(judged.shape, generator=draws).to(judged.device)
+def random_ranking(positions: Bool[Tensor, "B T"], seed: int = 0) -> Float[Tensor, "B T"]:
+    """A ranking by chance, to compare with."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(positions.shape, generator=generator).to(positions.device)

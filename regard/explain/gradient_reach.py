@@ -1,11 +1,9 @@
-"""How far gradients reach: what a prediction owes to each token that was read, with attention and
-without.
+"""How far gradients reach: how much one prediction depends on each position of the input.
 
-The gradient of the log-probability of one token with respect to the embedding of each token that
-was read, as a length (Bengio, Simard and Frasconi 1994 asked the same of plain RNNs). Of a language
-model it is the token after the last one; of a translator, the last token of its translation. To see
-what attention adds, the same model is asked again while all attention reads nothing: what is left
-reached its place through the recurrence alone.
+The norm of the gradient of a log-probability with respect to the embedding of each position, which
+Bengio, Simard and Frasconi (1994) studied in plain RNNs. The task names the prediction: the next
+token of a language model, the last token of a translation. To show the effect of attention, it is
+measured again while all attention weights are zero: what is left passes through the recurrence.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,126 +11,93 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.attention import intervene
 from regard.attention.tape import Look, Site
-from regard.core.errors import UserError, choose
-from regard.core.inputs import Text
-from regard.core.protocols import Batch
-from regard.data.text.parallel import encoded
-from regard.inference.attention import check_readable
-from regard.inference.translate import source_labels
-from regard.outputs.next_token import NextTokens
-from regard.tasks.language_model import LanguageModelling
-from regard.tasks.task import OpenTask
-from regard.tasks.translate import Translation
+from regard.core.axes import Axis
+from regard.core.errors import UserError
+from regard.core.inputs import Input, InputLimits
+from regard.tasks.abilities import ReachesBack
 
-WITH, WITHOUT, ALONE = "with attention", "without attention", "no attention in it"
+_LIMITS = InputLimits(characters=20_000)
+"""Without attention the weights of all pairs of positions are in memory."""
+
+WITH, WITHOUT, ALONE = "with attention", "without attention", "model without attention"
 
 
 @dataclass(frozen=True)
-class Reach:
-    """The length of the gradient at each token that was read, by what was left in the model."""
+class GradientReach:
+    """The norm of the gradient at each position."""
 
-    labels: tuple[str, ...]
-    lengths: dict[str, tuple[float, ...]]
+    axis: Axis
+    """The positions of the input."""
+    norms: dict[str, tuple[float, ...]]
+    """One for each position, with attention and without."""
 
 
-def reach(name: str, task: OpenTask, model: nn.Module, text: str) -> Reach:
-    """How far the gradient of one prediction reaches into a text; `name` is that of the task."""
-    check_readable(Text(text))
-    labels, tokens, predict = choose("task with a reach", name, _READ)(task, model, text)
+def gradient_reach(task: ReachesBack, model: nn.Module, given: Input) -> GradientReach:
+    """How far the gradient of the last prediction for an input reaches."""
+    given.check(_LIMITS)
+    last = task.last_prediction(model, given)
+    whole = gradient_norms(model, last.inputs, last.log_probability)
     if not any(isinstance(module, Site) for module in model.modules()):
-        return Reach(labels, {ALONE: gradient_lengths(model, tokens, predict)})
-    whole = gradient_lengths(model, tokens, predict)
-    with intervene(model, {"*": nothing}):
-        rest = gradient_lengths(model, tokens, predict)
-    return Reach(labels, {WITH: whole, WITHOUT: rest})
+        return GradientReach(last.axis, {ALONE: whole})
+    with intervene(model, {"*": zero_weights}):
+        rest = gradient_norms(model, last.inputs, last.log_probability)
+    return GradientReach(last.axis, {WITH: whole, WITHOUT: rest})
 
 
-def nothing(weights: Tensor, look: Look) -> Tensor:
-    """An edit: every key weighs nothing, and no gradient passes."""
+def zero_weights(weights: Tensor, look: Look) -> Tensor:
+    """An edit: every weight is zero, and no gradient passes."""
     return torch.zeros_like(weights)
 
 
-_Predict = Callable[[], Float[Tensor, ""]]
-"""Runs the model and gives the log-probability of one token."""
-
-
-def gradient_lengths(
-    model: nn.Module, tokens: Int[Tensor, "1 S"], predict: _Predict
+def gradient_norms(
+    model: nn.Module, inputs: Tensor, log_probability: Callable[[], Float[Tensor, ""]]
 ) -> tuple[float, ...]:
-    """The length of the gradient at the embedding of each of these tokens."""
-    with torch.enable_grad(), _embedded(model, tokens) as found:
-        value = predict()
-        if not found:
-            raise UserError(f"{type(model).__name__} has no embedding that reads this text whole")
-        (gradient,) = torch.autograd.grad(value, [found[0]], materialize_grads=True)
-    return tuple(gradient[0].float().norm(dim=-1).tolist())
+    """The norm of the gradient at each position of integer tokens [1,T] or vectors [1,T,...]."""
+    vectors = _floating_leaf(inputs) if inputs.is_floating_point() else _embedded(model, inputs)
+    with torch.enable_grad(), vectors as leaves:
+        value = log_probability()
+        if not leaves:
+            raise UserError(f"no embedding of {type(model).__name__} is called with this input")
+        (gradient,) = torch.autograd.grad(value, [leaves[0]], materialize_grads=True)
+    return tuple(gradient[0].float().flatten(1).norm(dim=-1).tolist())
 
 
 @contextmanager
-def _embedded(model: nn.Module, tokens: Int[Tensor, "1 S"]) -> Iterator[list[Tensor]]:
-    """The vectors of these tokens as the model looks them up, in their order, with a gradient."""
-    found: list[Tensor] = []
+def _floating_leaf(inputs: Tensor) -> Iterator[list[Tensor]]:
+    """The inputs themselves, with a gradient."""
+    before = inputs.requires_grad
+    try:
+        yield [inputs.requires_grad_()]
+    finally:
+        inputs.requires_grad_(before)
 
-    def note(module: nn.Module, given: tuple[Tensor, ...], vectors: Tensor) -> Tensor | None:
-        if found or given[0].shape != tokens.shape:
+
+@contextmanager
+def _embedded(model: nn.Module, tokens: Tensor) -> Iterator[list[Tensor]]:
+    """The vectors of these tokens from the embedding of the model, in order, with a gradient."""
+    leaves: list[Tensor] = []
+
+    def keep(module: nn.Module, given: tuple[Tensor, ...], vectors: Tensor) -> Tensor | None:
+        forwards, backwards = (torch.equal(given[0], each) for each in (tokens, tokens.flip(1)))
+        if leaves or not (forwards or backwards):
             return None
-        backwards = not torch.equal(given[0], tokens) and torch.equal(given[0], tokens.flip(1))
+        backwards = backwards and not forwards
         leaf = vectors.detach().flip(1) if backwards else vectors.detach()
-        found.append(leaf.requires_grad_())
+        leaves.append(leaf.requires_grad_())
         return leaf.flip(1) if backwards else leaf
 
     hooks = [
-        module.register_forward_hook(note)
+        module.register_forward_hook(keep)
         for module in model.modules()
         if isinstance(module, nn.Embedding)
     ]
     try:
-        yield found
+        yield leaves
     finally:
         for hook in hooks:
             hook.remove()
-
-
-Read = tuple[tuple[str, ...], Int[Tensor, "1 S"], _Predict]
-"""The texts of the tokens that are read, their numbers, and what asks the model."""
-
-
-def _of_language_model(task: OpenTask, model: nn.Module, text: str) -> Read:
-    """The token that the model thinks comes next."""
-    assert isinstance(task, LanguageModelling)
-    device = next(model.parameters()).device
-    tokens = torch.tensor([task.tokeniser.encode(text)], device=device)
-    labels = tuple(text[begin:end] for begin, end in task.tokeniser.offsets(text))
-
-    def predict() -> Tensor:
-        logits = NextTokens.of(model, {"tokens": tokens}).logits()[0, -1]
-        return logits.log_softmax(0).max()
-
-    return labels, tokens, predict
-
-
-def _of_translation(task: OpenTask, model: nn.Module, text: str) -> Read:
-    """The last token of the best translation."""
-    assert isinstance(task, Translation)
-    (translated,) = task.translate(model, [text])
-    pairs, _ = encoded([(text, translated.text)], task.numbering, whole=True)
-    device = next(model.parameters()).device
-    last = max(int(pairs.target.lengths[0]) - 2, 0)  # before the end of the sentence
-    batch: Batch = {name: each.to(device) for name, each in pairs.gather(torch.tensor([0])).items()}
-
-    def predict() -> Tensor:
-        return NextTokens.of(model, batch).log_probability(batch["targets"])[0, last]
-
-    return tuple(source_labels(task, text)), batch["source"], predict
-
-
-_READ: dict[str, Callable[[OpenTask, nn.Module, str], Read]] = {
-    "language_model": _of_language_model,
-    "translate": _of_translation,
-}
-"""How the models of each task are asked."""

@@ -1,7 +1,7 @@
-"""How much each token matters to a prediction, by other means than attention.
+"""The importance of each position for a prediction, by other measures than attention.
 
-Gradients are taken with the attention held as it was (Jain and Wallace 2019, section 4.1): they say
-what the token itself does, not what it does to where the model looks.
+Gradients are computed with the attention weights fixed (Jain and Wallace 2019, section 4.1): they
+measure the effect of the position itself, not its effect on the weights.
 """
 
 from collections.abc import Callable
@@ -12,92 +12,92 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.core.protocols import Batch
-from regard.explain.reader import Reader
+from regard.explain.audited_model import AuditedModel
 
-_Importance = Callable[[Reader, Batch], Float[Tensor, "B T"]]
-"""One number for each token; those that are not judged have zero."""
+_Importance = Callable[[AuditedModel, Batch], Float[Tensor, "B T"]]
+"""One number for each position; zero for those that are not judged."""
 
-STEPS = 32
-"""Of the path from nothing to the text, for integrated gradients."""
+INTEGRATION_STEPS = 32
+"""Points on the path from zero vectors to the input, for integrated gradients."""
 
-_TOGETHER = 256
-"""Texts without a token that are read at a time."""
-
-
-def _gradient(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
-    """The length of the gradient of the likeliest class's probability at each token's vector."""
-    point = Point.of(reader, batch)
-    lengths: Tensor = point.slope(point.embedded).norm(dim=2)
-    return lengths * reader.judged(batch)
+_ROWS = 256
+"""Rows that are computed together, each an example without one position."""
 
 
-def _gradient_by_input(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
-    """|gradient · vector|: the gradient of the paper's own code."""
-    point = Point.of(reader, batch)
-    return (point.slope(point.embedded) * point.embedded).sum(2).abs() * reader.judged(batch)
+def _gradient(model: AuditedModel, batch: Batch) -> Float[Tensor, "B T"]:
+    """The norm of the gradient of the top class's probability at the vector of each position."""
+    point = GradientPoint.of(model, batch)
+    norms: Tensor = point.gradient(point.vectors).norm(dim=2)
+    return norms * model.positions(batch)
 
 
-def integrated_gradient(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
-    """|gradient · vector|, the gradient averaged on the way from zero vectors (Sundararajan 2017).
+def _gradient_by_input(model: AuditedModel, batch: Batch) -> Float[Tensor, "B T"]:
+    """|gradient · vector|, as in the code of the paper."""
+    point = GradientPoint.of(model, batch)
+    return (point.gradient(point.vectors) * point.vectors).sum(2).abs() * model.positions(batch)
 
-    Points lie in the middles of equal steps.
+
+def integrated_gradient(model: AuditedModel, batch: Batch) -> Float[Tensor, "B T"]:
+    """|gradient · vector| with the mean gradient on the path from zero (Sundararajan 2017).
+
+    The points are the midpoints of equal steps.
     """
-    point = Point.of(reader, batch)
-    shares = (torch.arange(STEPS) + 0.5) / STEPS
-    mean = torch.zeros_like(point.embedded)
+    point = GradientPoint.of(model, batch)
+    shares = (torch.arange(INTEGRATION_STEPS) + 0.5) / INTEGRATION_STEPS
+    mean = torch.zeros_like(point.vectors)
     for share in shares.tolist():
-        mean += point.slope(share * point.embedded) / STEPS
-    return (mean * point.embedded).sum(2).abs() * reader.judged(batch)
+        mean += point.gradient(share * point.vectors) / INTEGRATION_STEPS
+    return (mean * point.vectors).sum(2).abs() * model.positions(batch)
 
 
 @dataclass(frozen=True)
-class Point:
-    """Some texts as they were read: their vectors, where the model looked, and what it said."""
+class GradientPoint:
+    """Some examples with their vectors, the model's own weights, and the class it predicts."""
 
-    reader: Reader
+    model: AuditedModel
     batch: Batch
-    embedded: Float[Tensor, "B T D"]
+    vectors: Float[Tensor, "B T D"]
     weights: Float[Tensor, "B T"]
-    likeliest: Int[Tensor, "B 1"]
+    predicted: Int[Tensor, "B 1"]
 
     @staticmethod
     @torch.no_grad()
-    def of(reader: Reader, batch: Batch) -> "Point":
-        """What was read."""
-        own = reader.read(batch)
-        likeliest = own.probabilities.argmax(1, keepdim=True)
-        return Point(reader, batch, reader.embed(batch), own.weights, likeliest)
+    def of(model: AuditedModel, batch: Batch) -> "GradientPoint":
+        """One pass of the model."""
+        own = model.predict(batch)
+        predicted = own.probabilities.argmax(1, keepdim=True)
+        return GradientPoint(model, batch, model.embed(batch), own.weights, predicted)
 
-    def slope(self, embedded: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """The gradient, at these vectors, of the class that was likeliest; attention held still."""
-        leaf = embedded.detach().requires_grad_()
+    def gradient(self, vectors: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+        """The gradient of the predicted class's probability at these vectors, weights fixed."""
+        leaf = vectors.detach().requires_grad_()
         with torch.enable_grad():
-            said = self.reader.read(self.batch, weights=self.weights, embedded=leaf).probabilities
-            (slope,) = torch.autograd.grad(said.gather(1, self.likeliest).sum(), leaf)
-        return slope.detach()
+            prediction = self.model.predict(self.batch, weights=self.weights, vectors=leaf)
+            value = prediction.probabilities.gather(1, self.predicted).sum()
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return gradient.detach()
 
 
 @torch.no_grad()
-def left_out(reader: Reader, batch: Batch) -> Float[Tensor, "B T"]:
-    """How far the prediction moves when the token is taken out of the text.
-
-    Many texts, each without one token, are read together.
-    """
-    judged = reader.judged(batch)
-    whole = reader.read(batch).probabilities
-    found = torch.zeros(judged.shape, dtype=whole.dtype, device=whole.device)
-    several = judged & (judged.sum(1, keepdim=True) > 1)  # of one token nothing would be left
-    for some in several.nonzero().split(_TOGETHER):
-        text, place = some.unbind(1)
-        keep = judged[text]
-        keep[torch.arange(len(text)), place] = False
-        rest = reader.kept({name: value[text] for name, value in batch.items()}, keep)
-        found[text, place] = moved(whole[text], reader.read(rest).probabilities)
-    return found
+def leave_one_out(model: AuditedModel, batch: Batch) -> Float[Tensor, "B T"]:
+    """How far the prediction changes when the position is removed."""
+    positions = model.positions(batch)
+    whole = model.predict(batch).probabilities
+    changes = torch.zeros(positions.shape, dtype=whole.dtype, device=whole.device)
+    several = positions & (positions.sum(1, keepdim=True) > 1)  # never remove the only one
+    for some in several.nonzero().split(_ROWS):
+        row, place = some.unbind(1)
+        keep = positions[row]
+        keep[torch.arange(len(row)), place] = False
+        rest = model.select({name: value[row] for name, value in batch.items()}, keep)
+        changes[row, place] = total_variation(whole[row], model.predict(rest).probabilities)
+    return changes
 
 
-def moved(first: Float[Tensor, "B C"], second: Float[Tensor, "B C"]) -> Float[Tensor, "B"]:
-    """How far two predictions are apart: total variation, between 0 and 1."""
+def total_variation(
+    first: Float[Tensor, "B C"], second: Float[Tensor, "B C"]
+) -> Float[Tensor, "B"]:
+    """The distance of two predictions, between 0 and 1."""
     return (first - second).abs().sum(1) / 2
 
 
@@ -105,6 +105,6 @@ IMPORTANCES: dict[str, _Importance] = {
     "gradient": _gradient,
     "gradient x input": _gradient_by_input,
     "integrated gradients": integrated_gradient,
-    "leave one out": left_out,
+    "leave one out": leave_one_out,
 }
-"""What attention is compared with."""
+"""The measures with which attention is compared."""

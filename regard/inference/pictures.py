@@ -10,12 +10,13 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose
-from regard.explain.gradient_reach import reach
+from regard.explain.gradient_reach import gradient_reach
 from regard.layers.position import Learned, Rotary, Sinusoidal
 from regard.look import curves, draw, positions
 from regard.look import reach as draw_reach
 from regard.look.picture import DRAWINGS
 from regard.runs.run import load, read_config
+from regard.tasks.abilities import ReachesBack, unsupported
 
 _LONGEST = 128
 """Positions that are drawn: beyond them nothing new is to be seen."""
@@ -72,9 +73,11 @@ def _of_positions(folder: Path, text: str | None, path: Path, device: str) -> st
 def _of_reach(folder: Path, text: str | None, path: Path, device: str) -> str:
     """How far gradients reach, with attention and without."""
     run = load(folder, device)
-    found = reach(run.recipe.task, run.task, run.model, _needed(text, "reach"))
-    draw_reach(found.lengths, found.labels, path)
-    return ", ".join(found.lengths)
+    if not isinstance(run.task, ReachesBack):
+        raise unsupported(folder, run.recipe.task, "the view reach")
+    found = gradient_reach(run.task, run.model, run.task.parse(_needed(text, "reach"), "text"))
+    draw_reach(found.norms, found.axis, path)
+    return ", ".join(found.norms)
 
 
 _OTHERS: dict[str, Callable[[Path, str | None, Path, str], str]] = {

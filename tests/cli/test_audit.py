@@ -30,34 +30,34 @@ def test_a_classifier_is_audited_and_the_report_is_whole(
     quick = ("--test", "agreement", "--test", "permutation", "--test", "uniform")
     done = regard("audit", classifier, *quick, "--test", "erasure", "-o", "report.html", "--json")
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [each["test"] for each in told] == ["agreement", "permutation", "uniform", "erasure"]
-    assert all(-1 <= each["mean"] <= 1 for row in told for each in row["figures"].values())
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["test"] for each in objects] == ["agreement", "permutation", "uniform", "erasure"]
+    assert all(-1 <= each["mean"] <= 1 for row in objects for each in row["figures"].values())
     page = (place / "report.html").read_text(encoding="utf-8")
     assert page.count('src="data:image/png;base64,') == 4
     assert "<script" not in page
     assert "nan" not in page.split("base64,")[0].lower()
     plain = regard("audit", classifier, "--test", "permutation")
-    assert "Shuffling the weights moves the prediction by" in plain.stdout
-    assert "18 texts; 6 of one token left out." in plain.stdout
+    assert "Shuffling the weights changes the prediction by" in plain.stdout
+    assert "18 examples; 6 with fewer than two positions left out." in plain.stdout
 
 
 def test_the_adversary_runs_from_the_command_line(classifier: str, regard: Regard) -> None:
-    done = regard("audit", classifier, "--test", "adversary", "--texts", "4")
-    assert "quite other weights give the same prediction within 0.01" in done.stdout
+    done = regard("audit", classifier, "--test", "adversary", "--examples", "4")
+    assert "very different weights give the same prediction within 0.01" in done.stdout
 
 
 def test_a_language_model_is_audited_by_its_next_word(place: Path, regard: Regard) -> None:
     assert regard("train", "small.toml", "--set", "model.layers=2").returncode == 0
-    done = regard("audit", "runs/small", "--test", "uniform", "--texts", "3")
+    done = regard("audit", "runs/small", "--test", "uniform", "--examples", "3")
     assert done.returncode == 2
     assert "choose one with --site: layers.0.attention, layers.1.attention" in done.stderr
     chosen = regard(
         *("audit", "runs/small", "--site", "layers.1.attention", "--head", "1"),
-        *("--test", "uniform", "--test", "agreement", "--texts", "3"),
+        *("--test", "uniform", "--test", "agreement", "--examples", "3"),
     )
     assert chosen.returncode == 0, chosen.stderr
-    assert "predictions stay" in chosen.stdout
+    assert "predictions stay the same" in chosen.stdout
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_a_language_model_is_audited_by_its_next_word(place: Path, regard: Regar
         (("--site", "pol"), "pool"),
         (("--split", "tset"), "validation"),
         (("-o", "report.pdf"), ".html"),
-        (("--texts", "0"), "texts"),
+        (("--examples", "0"), "examples"),
     ],
 )
-def test_what_cannot_be_audited_is_said(
+def test_what_cannot_be_audited_is_an_error(
     classifier: str, regard: Regard, words: tuple[str, ...], said: str
 ) -> None:
     done = regard("audit", classifier, *words)

@@ -6,7 +6,7 @@ import pytest
 
 from regard.core.errors import UserError
 from regard.explain.statistics import (
-    beta_share,
+    incomplete_beta,
     interval,
     paired_p,
     student_quantile,
@@ -38,7 +38,7 @@ def test_one_degree_of_freedom_is_cauchy() -> None:
 def test_incomplete_beta_of_whole_numbers_is_a_binomial_sum(x: float) -> None:
     # I_x(2, 3) = P(at least 2 of 4 draws fall below x)
     wanted = 6 * x**2 * (1 - x) ** 2 + 4 * x**3 * (1 - x) + x**4
-    assert beta_share(x, 2.0, 3.0) == pytest.approx(wanted, abs=1e-12)
+    assert incomplete_beta(x, 2.0, 3.0) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_an_interval_holds_the_mean_and_shrinks_with_more_values() -> None:
@@ -52,7 +52,7 @@ def test_of_one_value_there_is_no_interval_and_of_none_no_mean() -> None:
     assert single.mean == 3.0
     assert isnan(single.low)
     assert isnan(single.high)
-    with pytest.raises(UserError, match="no mean of nothing"):
+    with pytest.raises(UserError, match="mean of no values"):
         interval([])
 
 

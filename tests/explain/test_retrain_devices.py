@@ -1,4 +1,4 @@
-"""Models that are trained for an audit are compared on a device that has no float64."""
+"""Models that are trained for an audit are compared on a device without float64."""
 
 from types import SimpleNamespace
 
@@ -6,33 +6,33 @@ import pytest
 import torch
 
 from regard.core.protocols import Batch
-from regard.explain.reader import Read
-from regard.explain.retrain import Variant, measured
+from regard.explain.audited_model import WeightedPrediction
+from regard.explain.retrain import Variant, compare_variants
 from tests.explain.without_float64 import WithoutFloat64
 
 CLASSES = torch.tensor([0, 1, 1])
 
 
 class Fixed:
-    """Predicts the classes it is given, and looks where it is given to look."""
+    """Predicts given classes with given weights."""
 
     def __init__(self, *classes: int) -> None:
-        self.read_as = Read(
+        self.prediction = WeightedPrediction(
             torch.eye(2)[torch.tensor(classes)],
             torch.tensor([[0.5, 0.5], [1.0, 0.0], [0.25, 0.75]]),
         )
 
-    def read(self, batch: Batch, weights: object = None) -> Read:
-        return self.read_as
+    def predict(self, batch: Batch, weights: object = None) -> WeightedPrediction:
+        return self.prediction
 
 
 @pytest.mark.usefixtures("as_users_run_it")
 def test_who_is_right_is_counted_without_float64() -> None:
-    readers = {"uniform": Fixed(1, 0, 1), "mlp": Fixed(0, 0, 0), "mlp, guided": Fixed(0, 1, 0)}
-    every = [Variant(name, None, None) for name in readers]  # type: ignore[arg-type]
-    base = SimpleNamespace(reader=Fixed(0, 1, 0))
+    sites = {"uniform": Fixed(1, 0, 1), "mlp": Fixed(0, 0, 0), "mlp, guided": Fixed(0, 1, 0)}
+    every = [Variant(name, None, None) for name in sites]  # type: ignore[arg-type]
+    base = SimpleNamespace(site=Fixed(0, 1, 0), targets="classes")
     with WithoutFloat64():
-        found = measured(base, every, readers, {"classes": CLASSES})  # type: ignore[arg-type]
+        found = compare_variants(base, every, sites, {"classes": CLASSES})  # type: ignore[arg-type]
     assert found["right, base"] == [1.0, 1.0, 0.0]
     assert found["right, uniform"] == [0.0, 0.0, 1.0]
     assert found["lost, uniform"] == [1.0, 1.0, -1.0]

@@ -1,4 +1,4 @@
-"""The audit tells attention that explains from attention that does not."""
+"""The audit separates attention that explains from attention that does not."""
 
 from math import isnan, log
 
@@ -9,76 +9,83 @@ from torch import Tensor, nn
 from regard.attention import Attend, padding, score_named
 from regard.core.errors import UserError
 from regard.core.protocols import Batch
-from regard.explain.attention_reader import Attended
-from regard.explain.counterfactual import adversary, among, divergence, permuted
-from regard.explain.erasure import erased, top
-from regard.explain.explanation import TESTS, Explanation, Settings, Verdict, explanation
-from regard.explain.importance import IMPORTANCES, integrated_gradient, left_out
-from regard.explain.ranks import kendall, overlap, spearman
-from tests.check.planted import AllAttention, NoAttention, texts
+from regard.explain.audited_site import AuditedSite
+from regard.explain.counterfactual import (
+    find_adversary,
+    jensen_shannon,
+    permutation_change,
+    permute_weights,
+)
+from regard.explain.erasure import erase, top_share
+from regard.explain.importance import IMPORTANCES, integrated_gradient, leave_one_out
+from regard.explain.statistics import kendall_tau, spearman_rho, top_overlap
+from regard.explain.tests import TESTS, AuditSettings
+from regard.explain.verdict import AuditResult, Verdict, run_tests
+from regard.tasks.abilities import Subject
+from tests.explain.planted import AllAttention, NoAttention, texts
 
-QUICK = Settings(shuffles=20, starts=2, steps=50, rate=0.1)
+QUICK = AuditSettings(shuffles=20, starts=2, steps=50, rate=0.1)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_planted_truth_is_told_every_time(seed: int) -> None:
+def test_planted_attention_is_judged_right_every_time(seed: int) -> None:
     batch = texts(seed)
-    whole = explanation(AllAttention(), [batch], settings=QUICK)
-    none = explanation(NoAttention(), [batch], settings=QUICK)
+    whole = run_tests(AllAttention(), [batch], settings=QUICK)
+    none = run_tests(NoAttention(), [batch], settings=QUICK)
     for name in ("agreement", "permutation", "adversary", "uniform"):
-        assert of(whole, name).explains is True, (name, of(whole, name).says)
-        assert of(none, name).explains is False, (name, of(none, name).says)
-    assert of(whole, "erasure").explains is True
-    assert of(none, "erasure").explains is not True
+        assert of(whole, name).supports is True, (name, of(whole, name).summary)
+        assert of(none, name).supports is False, (name, of(none, name).summary)
+    assert of(whole, "erasure").supports is True
+    assert of(none, "erasure").supports is not True
 
 
-def of(found: Explanation, name: str) -> Verdict:
+def of(found: AuditResult, name: str) -> Verdict:
     (verdict,) = (each for each in found.verdicts if each.test == name)
     return verdict
 
 
-def test_texts_of_one_token_are_left_out_and_counted_and_no_figure_is_nan() -> None:
+def test_examples_of_one_position_are_left_out_and_counted_and_no_figure_is_nan() -> None:
     batch = texts(1)
     batch["lengths"][:5] = 1
-    found = explanation(AllAttention(), [batch], settings=QUICK)
-    assert (found.texts, found.single) == (19, 5)
+    found = run_tests(AllAttention(), [batch], settings=QUICK)
+    assert (found.examples, found.too_short) == (19, 5)
     for verdict in found.verdicts:
         assert not any(isnan(each.mean) for each in verdict.figures.values())
     single = {**batch, "lengths": torch.ones_like(batch["lengths"])}
     with pytest.raises(UserError, match="nothing to judge"):
-        explanation(AllAttention(), [single], settings=QUICK)
+        run_tests(AllAttention(), [single], settings=QUICK)
 
 
 def test_weights_that_do_not_rank_are_counted_not_averaged() -> None:
     class Even(NoAttention):
-        def weighed(self, scores: Tensor, batch: Batch) -> Tensor:
-            real = self.judged(batch).double()
+        def attention_weights(self, scores: Tensor, batch: Batch) -> Tensor:
+            real = self.positions(batch).double()
             return real / real.sum(1, keepdim=True)
 
-    found = explanation(Even(), [texts(2)], tests=["agreement"], settings=QUICK)
+    found = run_tests(Even(), [texts(2)], tests=["agreement"], settings=QUICK)
     (verdict,) = found.verdicts
-    assert verdict.explains is None
-    assert "No text can be judged by tau" in verdict.says
-    assert verdict.without["tau, leave one out"] == found.texts
+    assert verdict.supports is None
+    assert "No example has a defined tau" in verdict.summary
+    assert verdict.not_judged["tau, leave one out"] == found.examples
     assert not any(isnan(each.mean) for each in verdict.figures.values())
 
 
 def test_weights_that_are_exactly_one_hot_are_judged_without_a_nan() -> None:
     class OneHot(AllAttention):
-        def weighed(self, scores: Tensor, batch: Batch) -> Tensor:
-            masked = scores.masked_fill(~self.judged(batch), -1e9)
+        def attention_weights(self, scores: Tensor, batch: Batch) -> Tensor:
+            masked = scores.masked_fill(~self.positions(batch), -1e9)
             return nn.functional.one_hot(masked.argmax(1), scores.shape[1]).double()
 
-    found = explanation(OneHot(), [texts(3)], settings=QUICK)
+    found = run_tests(OneHot(), [texts(3)], settings=QUICK)
     for verdict in found.verdicts:
         assert not any(isnan(each.mean) for each in verdict.figures.values()), verdict.test
-    assert of(found, "permutation").explains is True
-    assert of(found, "adversary").explains is True
+    assert of(found, "permutation").supports is True
+    assert of(found, "adversary").supports is True
 
 
 def test_an_unknown_test_names_the_nearest() -> None:
     with pytest.raises(UserError, match="agreement"):
-        explanation(AllAttention(), [texts(0)], tests=["agrement"])
+        run_tests(AllAttention(), [texts(0)], tests=["agrement"])
     assert set(TESTS) == {"agreement", "permutation", "adversary", "uniform", "erasure", "heads"}
 
 
@@ -93,19 +100,19 @@ PAIRS = {  # tau-b and its asymptotic p, worked out by hand or printed in scipy'
 
 @pytest.mark.parametrize(("a", "b", "value", "p"), PAIRS.values(), ids=PAIRS)
 def test_kendall(a: list[int], b: list[int], value: float, p: float) -> None:
-    tau = kendall(torch.tensor(a).double(), torch.tensor(b).double())
+    tau = kendall_tau(torch.tensor(a).double(), torch.tensor(b).double())
     assert tau.value == pytest.approx(value, abs=1e-6)
     assert tau.p == pytest.approx(p, abs=1e-4)
 
 
 def test_what_does_not_rank_has_no_tau_and_no_rho() -> None:
     flat, rising = torch.ones(4).double(), torch.arange(4).double()
-    assert isnan(kendall(flat, rising).value)
-    assert isnan(spearman(flat, rising))
-    assert isnan(kendall(rising[:1], rising[:1]).value)
-    assert isnan(overlap(rising[:1], rising[:1], 3))
-    assert spearman(rising, rising**3) == pytest.approx(1.0)
-    assert overlap(rising, -rising, 1) == 0.0
+    assert isnan(kendall_tau(flat, rising).value)
+    assert isnan(spearman_rho(flat, rising))
+    assert isnan(kendall_tau(rising[:1], rising[:1]).value)
+    assert isnan(top_overlap(rising[:1], rising[:1], 3))
+    assert spearman_rho(rising, rising**3) == pytest.approx(1.0)
+    assert top_overlap(rising, -rising, 1) == 0.0
 
 
 # weights ----------------------------------------------------------------------------------------
@@ -114,34 +121,34 @@ def test_what_does_not_rank_has_no_tau_and_no_rho() -> None:
 def test_shuffles_keep_the_judged_weights_and_touch_no_others() -> None:
     weights = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
     judged = torch.tensor([[False, True, True, True]])
-    shuffled = among(weights, judged, torch.tensor([[0.0, 0.9, 0.5, 0.1]]))
+    shuffled = permute_weights(weights, judged, torch.tensor([[0.0, 0.9, 0.5, 0.1]]))
     torch.testing.assert_close(shuffled, torch.tensor([[0.1, 0.4, 0.3, 0.2]]))
 
 
 def test_the_adversary_keeps_the_prediction_and_stays_a_distribution() -> None:
     reader, batch = NoAttention(), texts(3)
-    found = adversary(reader, batch, starts=2, steps=80)
-    own = reader.read(batch)
+    found = find_adversary(reader, batch, starts=2, steps=80)
+    own = reader.predict(batch)
     assert (found.change <= 0.01).all()
     assert torch.allclose(found.weights.sum(1), torch.ones(24, dtype=torch.float64))
-    assert (found.weights[~reader.judged(batch)] == 0).all()
-    torch.testing.assert_close(divergence(found.weights, own.weights), found.divergence)
+    assert (found.weights[~reader.positions(batch)] == 0).all()
+    torch.testing.assert_close(jensen_shannon(found.weights, own.weights), found.divergence)
     assert (found.divergence <= log(2)).all()
 
 
 def test_divergence_of_one_hot_weights_has_finite_gradients() -> None:
     logits = torch.tensor([[200.0, 0.0, 0.0]], requires_grad=True)
     other = torch.tensor([[0.0, 1.0, 0.0]])
-    divergence(logits.softmax(1), other).sum().backward()
+    jensen_shannon(logits.softmax(1), other).sum().backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 
-def test_nothing_left_is_never_asked() -> None:
+def test_top_share_never_takes_all_positions() -> None:
     judged = torch.tensor([[True, True, False], [True, False, False]])
     numbers = torch.tensor([[1.0, 2.0, 9.0], [1.0, 9.0, 9.0]])
-    assert top(numbers, judged, 0.5).tolist() == [[False, True, False], [True, False, False]]
-    assert top(numbers, judged, 1.0).tolist() == [[False, True, False], [True, False, False]]
+    assert top_share(numbers, judged, 0.5).tolist() == [[False, True, False], [True, False, False]]
+    assert top_share(numbers, judged, 1.0).tolist() == [[False, True, False], [True, False, False]]
 
 
 def test_integrated_gradients_sum_to_what_the_text_adds() -> None:
@@ -149,9 +156,9 @@ def test_integrated_gradients_sum_to_what_the_text_adds() -> None:
     # pulls the same way, so that absolute values sum to the same.
     reader, batch = AllAttention(), texts(4)
     batch["tokens"] *= 0.6  # else the curve from nothing to the text is nearly symmetric
-    own = reader.read(batch)
-    nothing = reader.read(
-        batch, weights=own.weights, embedded=torch.zeros_like(reader.embed(batch))
+    own = reader.predict(batch)
+    nothing = reader.predict(
+        batch, weights=own.weights, vectors=torch.zeros_like(reader.embed(batch))
     )
     likeliest = own.probabilities.argmax(1, keepdim=True)
     added = (own.probabilities - nothing.probabilities).gather(1, likeliest).squeeze(1).abs()
@@ -163,12 +170,12 @@ def test_permutation_gives_the_median_not_the_mean() -> None:
     # One of four tokens has all the weight and the only value: a shuffle moves the weight away from
     # it three times of four, and then always changes the prediction by the same.
     class OneHot(AllAttention):
-        def weighed(self, scores: Tensor, batch: Batch) -> Tensor:
+        def attention_weights(self, scores: Tensor, batch: Batch) -> Tensor:
             return nn.functional.one_hot(scores.argmax(1), scores.shape[1]).double()
 
     batch = {"tokens": torch.tensor([[0.0, 1.0, 0.0, 0.0]]), "lengths": torch.tensor([4])}
     whole, none = torch.sigmoid(torch.tensor([3.0, -3.0], dtype=torch.float64))
-    found = permuted(OneHot(), batch, times=101)
+    found = permutation_change(OneHot(), batch, times=101)
     torch.testing.assert_close(found, (whole - none)[None])
 
 
@@ -195,53 +202,54 @@ class Pooled(nn.Module):
 
 
 @pytest.fixture
-def pooled() -> Attended:
+def pooled() -> AuditedSite:
     torch.manual_seed(4)
     model = Pooled().double().eval()
-    return Attended(model, "attend", model.embed, model)
+    return AuditedSite(model, "attend", SUBJECT, embedding=model.embed)
 
 
+SUBJECT = Subject(predict=lambda model, batch: model(batch))
 BATCH = {"tokens": torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]]), "lengths": torch.tensor([4, 2])}
 
 
-def test_a_model_reads_the_same_with_its_own_weights_and_vectors(pooled: Attended) -> None:
-    own = pooled.read(BATCH)
-    again = pooled.read(BATCH, weights=own.weights, embedded=pooled.embed(BATCH))
+def test_a_model_reads_the_same_with_its_own_weights_and_vectors(pooled: AuditedSite) -> None:
+    own = pooled.predict(BATCH)
+    again = pooled.predict(BATCH, weights=own.weights, vectors=pooled.embed(BATCH))
     torch.testing.assert_close(again.probabilities, own.probabilities)
     torch.testing.assert_close(own.weights.sum(1), torch.ones(2, dtype=torch.float64))
-    assert pooled.judged(BATCH).tolist() == [[True] * 4, [True, True, False, False]]
+    assert pooled.positions(BATCH).tolist() == [[True] * 4, [True, True, False, False]]
 
 
-def test_a_token_left_out_is_not_there(pooled: Attended) -> None:
+def test_a_token_left_out_is_not_there(pooled: AuditedSite) -> None:
     keep = torch.tensor([[True, False, True, True], [False, True, False, False]])
-    assert pooled.kept(BATCH, keep)["tokens"].tolist() == [[3, 5, 6], [8, 0, 0]]
-    assert pooled.kept(BATCH, keep)["lengths"].tolist() == [3, 1]
-    found = left_out(pooled, BATCH)
-    by_hand = pooled.read({"tokens": torch.tensor([[3, 5, 6]]), "lengths": torch.tensor([3])})
-    moved = (by_hand.probabilities[0] - pooled.read(BATCH).probabilities[0]).abs().sum() / 2
+    assert pooled.select(BATCH, keep)["tokens"].tolist() == [[3, 5, 6], [8, 0, 0]]
+    assert pooled.select(BATCH, keep)["lengths"].tolist() == [3, 1]
+    found = leave_one_out(pooled, BATCH)
+    by_hand = pooled.predict({"tokens": torch.tensor([[3, 5, 6]]), "lengths": torch.tensor([3])})
+    moved = (by_hand.probabilities[0] - pooled.predict(BATCH).probabilities[0]).abs().sum() / 2
     torch.testing.assert_close(found[0, 1], moved.detach())
 
 
-def test_erasure_is_the_fall_of_the_likeliest_class(pooled: Attended) -> None:
+def test_erasure_is_the_fall_of_the_likeliest_class(pooled: AuditedSite) -> None:
     orders = {"rising": torch.arange(4.0).expand(2, 4), "falling": -torch.arange(4.0).expand(2, 4)}
     parts = {"rising": ([3, 4], [5, 6], [7], [8]), "falling": ([5, 6], [3, 4], [8], [7])}
-    whole = pooled.read(BATCH).probabilities.detach()
+    whole = pooled.predict(BATCH).probabilities.detach()
     falls = []
-    for name, found in erased(pooled, BATCH, orders, shares=[0.5]).items():
+    for name, found in erase(pooled, BATCH, orders, shares=[0.5]).items():
         without, alone = parts[name][0::2], parts[name][1::2]
         for numbers, left in ((found.comprehensiveness, without), (found.sufficiency, alone)):
             for row, tokens in enumerate(left):
                 batch = {"tokens": torch.tensor([tokens]), "lengths": torch.tensor([len(tokens)])}
                 best = whole[row].argmax()
-                fall = (whole[row] - pooled.read(batch).probabilities[0].detach())[best]
+                fall = (whole[row] - pooled.predict(batch).probabilities[0].detach())[best]
                 torch.testing.assert_close(numbers[row], fall)
                 falls.append(float(fall))
     assert min(falls) < -0.01
     assert max(falls) > 0.01
 
 
-def test_gradients_hold_the_attention_still(pooled: Attended) -> None:
-    own = pooled.read(BATCH)
+def test_gradients_are_computed_with_fixed_attention(pooled: AuditedSite) -> None:
+    own = pooled.predict(BATCH)
     model = pooled.model
     assert isinstance(model, Pooled)
     slopes = IMPORTANCES["gradient x input"](pooled, BATCH)
@@ -255,25 +263,25 @@ def test_gradients_hold_the_attention_still(pooled: Attended) -> None:
 
 
 @pytest.mark.parametrize("name", IMPORTANCES)
-def test_what_is_not_judged_has_no_importance(pooled: Attended, name: str) -> None:
+def test_what_is_not_judged_has_no_importance(pooled: AuditedSite, name: str) -> None:
     found = IMPORTANCES[name](pooled, BATCH)
     assert found.shape == (2, 4)
     assert (found[1, 2:] == 0).all()
     assert (found[0] > 0).all()
 
 
-def test_batch_mates_change_nothing(pooled: Attended) -> None:
+def test_batch_mates_change_nothing(pooled: AuditedSite) -> None:
     alone = {"tokens": BATCH["tokens"][1:, :2], "lengths": BATCH["lengths"][1:]}
     for name, importance in IMPORTANCES.items():
         torch.testing.assert_close(
             importance(pooled, BATCH)[1, :2], importance(pooled, alone)[0], msg=name
         )
-    assert permuted(pooled, alone, times=5).shape == (1,)
+    assert permutation_change(pooled, alone, times=5).shape == (1,)
 
 
-def test_a_site_that_is_not_there_is_refused(pooled: Attended) -> None:
+def test_a_site_that_is_not_there_is_refused(pooled: AuditedSite) -> None:
     with pytest.raises(UserError, match="attend"):
-        Attended(pooled.model, "atend", nn.Identity(), pooled.predict)
+        AuditedSite(pooled.model, "atend", SUBJECT)
 
 
 def test_heads_and_queries_are_chosen() -> None:
@@ -290,20 +298,20 @@ def test_heads_and_queries_are_chosen() -> None:
 
     torch.manual_seed(5)
     model = Several().eval()
-    mean = Attended(model, "attend", model.embed, model).read(BATCH).weights
+    mean = AuditedSite(model, "attend", SUBJECT).predict(BATCH).weights
     each = [
-        Attended(model, "attend", model.embed, model, head=h, query=q).read(BATCH).weights
+        AuditedSite(model, "attend", SUBJECT, head=h, query=q).predict(BATCH).weights
         for h in range(2)
         for q in range(4)
     ]
     every = torch.stack(each).unflatten(0, (2, 4))  # [H,Q,B,K]
     torch.testing.assert_close(every.mean((0, 1))[0], mean[0])
-    torch.testing.assert_close(every[:, :2].mean((0, 1))[1], mean[1])  # padding has no say
-    one = Attended(model, "attend", model.embed, model, head=1, query=-1)
+    torch.testing.assert_close(every[:, :2].mean((0, 1))[1], mean[1])  # padding does not count
+    one = AuditedSite(model, "attend", SUBJECT, head=1, query=-1)
     even = torch.full((2, 4), 0.25)
-    changed = one.read(BATCH, weights=even)
+    changed = one.predict(BATCH, weights=even)
     torch.testing.assert_close(changed.weights, even)
-    assert not torch.allclose(changed.probabilities, one.read(BATCH).probabilities)
-    unread = Attended(model, "attend", model.embed, model, query=0)
-    same = unread.read(BATCH, weights=even)
-    torch.testing.assert_close(same.probabilities, unread.read(BATCH).probabilities)
+    assert not torch.allclose(changed.probabilities, one.predict(BATCH).probabilities)
+    unread = AuditedSite(model, "attend", SUBJECT, query=0)
+    same = unread.predict(BATCH, weights=even)
+    torch.testing.assert_close(same.probabilities, unread.predict(BATCH).probabilities)
