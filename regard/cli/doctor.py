@@ -13,7 +13,7 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "export": ("onnx", "onnxruntime", "ctranslate2"),
     "speech": ("kaldi_native_fbank", "soundfile", "jiwer"),
     "music": ("symusic",),
-    "vision": ("PIL",),
+    "vision": ("PIL", "av"),
     "sweep": ("optuna",),
 }
 """What each extra installs, by the name it is imported under."""

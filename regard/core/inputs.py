@@ -83,7 +83,8 @@ class Input(ABC):
 
 def _within(name: str, value: float, most: float, unit: str) -> None:
     if value > most:
-        raise UserError(f"{name} of {value:,.0f} {unit}; at most {most:,.0f} are allowed")
+        given, limit = (f"{each:,.2f}".removesuffix(".00") for each in (value, most))
+        raise UserError(f"{name} of {given} {unit}; at most {limit} are allowed")
 
 
 def _decoded(data: bytes, where: str) -> str:
