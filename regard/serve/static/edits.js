@@ -1,4 +1,4 @@
-// Edits: where the model is to look instead, and what it says then.
+// Edits: other attention weights, and the prediction with them.
 
 import { element } from "./look/dom.js";
 import { visible } from "./look/label.js";
@@ -9,10 +9,10 @@ const MOST_KEYS = 64;
 const PAUSE_MS = 120;
 
 export class Edits {
-  /** `chosen()` says which site, heads and row are looked at: {site, head, query, keys, weights}. */
+  /** `chosen()` returns the site, head and row on show: {site, head, query, keys, weights}. */
   constructor(chosen, context) {
     this.chosen = chosen;
-    this.context = context; // () => ({ model, text })
+    this.context = context; // () => ({ model, text }) or ({ model, input, kind })
     this.list = [];
     this.shown = element("ul", { class: "st-edits" });
     this.row = element("div", { class: "st-row", hidden: true });
@@ -49,7 +49,7 @@ export class Edits {
     return this.changed();
   }
 
-  /** One slider for each key that the chosen row may look at. */
+  /** One slider for each key of the chosen row. */
   draw() {
     const { query, keys, weights } = this.chosen();
     const row = weights[query] ?? weights[weights.length - 1];
@@ -70,7 +70,7 @@ export class Edits {
         }),
       ),
     );
-    this.row.replaceChildren(element("p", {}, `row ${place}: drag to look elsewhere`), ...sliders);
+    this.row.replaceChildren(element("p", {}, `row ${place}: drag to change its weights`), ...sliders);
     this.row.hidden = false;
   }
 
@@ -78,10 +78,10 @@ export class Edits {
     this.shown.replaceChildren(...this.list.map((edit) => element("li", {}, where(edit))));
     this.abort?.abort();
     this.abort = new AbortController();
-    const { model, text } = this.context();
-    if (!text.trim()) return;
+    const context = this.context();
+    if (context.text !== undefined && !context.text.trim()) return;
     try {
-      const made = await ask("/api/intervene", { model, text, edits: this.list }, this.abort.signal);
+      const made = await ask("/api/intervene", { ...context, edits: this.list }, this.abort.signal);
       this.answer = made;
       this.said.replaceChildren(...compared(made));
     } catch (error) {
@@ -97,7 +97,7 @@ function where({ site, heads, how, query }) {
   return `${site}, ${head}: ${how === "row" ? `row ${query} as drawn` : how}`;
 }
 
-/** What is said without the edits and with them, side by side. */
+/** The predictions without the edits and with them, side by side. */
 function compared({ before, after }) {
   if (before.text !== null) {
     return [

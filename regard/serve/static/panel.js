@@ -1,4 +1,4 @@
-// A panel: one run, a text, what comes of it, and where it looked.
+// A panel: one run, an input, the output for it, and its attention.
 
 import { element, fillSelection, selection } from "./look/dom.js";
 import { visible } from "./look/label.js";
@@ -7,15 +7,17 @@ import { ask, written } from "./api.js";
 import { Curves } from "./curves.js";
 import { Edits } from "./edits.js";
 
-const FIRST = { language_model: "To be, or not to be", translate: "3 mai 1998" };
+const WRITTEN = ["text", "document", "pair"];
+const ACCEPT = { image: "image/*", sound: "audio/*", video: "video/*", music: ".mid,.midi", strokes: ".json" };
 
 export class Panel {
   constructor(runs, name) {
     this.runs = new Map(runs.map((run) => [run.name, run]));
     this.handle = null;
-    this.whole = ""; // the text whose attention is shown
+    this.given = { text: "" }; // the input whose attention is shown, as a request has it
     this.list = selection("run", runs.map(({ name, title }) => [name, `${name}: ${title}`]), name, () => this.choose());
     this.text = element("textarea", { rows: 3, "aria-label": "text", spellcheck: "false" });
+    this.file = element("input", { type: "file", "aria-label": "file", hidden: true });
     this.temperature = number("temperature", { min: 0, max: 5, step: 0.1, value: 0.8 });
     this.tokens = number("tokens", { min: 1, max: 2000, step: 1, value: 40 });
     this.seed = number("seed", { min: 0, max: 99999, step: 1, value: 0 });
@@ -24,14 +26,14 @@ export class Panel {
     this.output = element("div", { class: "st-output", "aria-live": "polite", "aria-label": "output" });
     this.note = element("p", { class: "st-note", role: "status" });
     this.look = element("div", { class: "st-look" });
-    this.edits = new Edits(() => this.chosen(), () => ({ model: this.run.name, text: this.whole }));
+    this.edits = new Edits(() => this.chosen(), () => ({ model: this.run.name, ...this.given }));
     this.curves = new Curves();
     this.curvesBox = element("details", { ontoggle: () => this.toggled() }, element("summary", {}, "training curves"), this.curves.root);
     this.root = element(
       "section",
       { class: "st-panel", "aria-label": `run ${name}` },
       element("div", { class: "st-head" }, this.list, this.go),
-      this.text, this.options, this.output, this.note, this.look, this.edits.root, this.curvesBox,
+      this.text, this.file, this.options, this.output, this.note, this.look, this.edits.root, this.curvesBox,
     );
     this.choose();
   }
@@ -50,11 +52,14 @@ export class Panel {
     this.output.replaceChildren();
     this.edits.clear();
     this.edits.root.hidden = true;
-    this.note.textContent = run.trained ? "" : "This run is still training: so far there are its curves alone.";
+    this.note.textContent = run.trained ? "" : "This run is still training: so far there are only its curves.";
     this.go.disabled = !run.trained;
     this.go.textContent = run.writes ? "write" : run.translates ? "translate" : "predict";
     this.options.hidden = !run.writes;
-    if (!this.text.value) this.text.value = FIRST[run.task] ?? "";
+    this.file.hidden = takesText(run);
+    this.text.hidden = !this.file.hidden;
+    this.file.accept = ACCEPT[run.takes[0]] ?? "";
+    if (!this.text.value) this.text.value = run.writes ? "To be, or not to be" : run.translates ? "3 mai 1998" : "";
     if (!run.trained) this.curvesBox.open = true;
     this.toggled();
   }
@@ -64,17 +69,31 @@ export class Panel {
     else this.curves.stop();
   }
 
-  /** Ask the run, show what it says as it comes, and then where it looked. */
+  /** The input as a request has it: a text, or a file in base 64. */
+  async input() {
+    if (takesText(this.run)) return { text: this.text.value };
+    const file = this.file.files[0];
+    if (!file) throw new Error(`choose a file: ${this.run.takes.join(" or ")}`);
+    const data = await new Promise((done, fail) => {
+      const reader = new FileReader();
+      reader.onload = () => done(reader.result);
+      reader.onerror = () => fail(reader.error);
+      reader.readAsDataURL(file);
+    });
+    return { input: data.slice(data.indexOf(",") + 1), kind: this.run.takes[0] };
+  }
+
+  /** Send a request, show the output as it comes, and then the attention. */
   async start() {
     this.abort?.abort();
     const abort = (this.abort = new AbortController());
     const { run } = this;
-    const text = this.text.value;
     this.note.textContent = "";
     this.output.replaceChildren();
     try {
-      if (run.writes) this.whole = text + (await this.write(run, text, abort.signal));
-      else this.whole = await this.answer(run, text, abort.signal);
+      this.given = await this.input();
+      if (run.writes) this.given = { text: this.given.text + (await this.write(run, this.given.text, abort.signal)) };
+      else await this.answer(run, this.given, abort.signal);
       if (run.sites.length) await this.looked(abort.signal);
     } catch (error) {
       if (error.name !== "AbortError") this.note.textContent = error.message;
@@ -99,21 +118,20 @@ export class Panel {
     return text;
   }
 
-  async answer(run, text, signal) {
+  async answer(run, given, signal) {
     if (run.translates) {
-      const { translations } = await ask("/api/translate", { model: run.name, text }, signal);
+      const { translations } = await ask("/api/translate", { model: run.name, ...given }, signal);
       this.output.append(translations[0].text);
     } else {
-      const said = await ask("/api/predict", { model: run.name, text }, signal);
-      const likely = said.choices.slice(0, 5).map(({ text, probability }) => `${visible(text)} ${probability.toFixed(3)}`);
-      this.output.append([said.text, ...likely].filter(Boolean).join("\n"));
+      const made = await ask("/api/predict", { model: run.name, ...given }, signal);
+      const choices = made.choices.slice(0, 5).map(({ text, probability }) => `${visible(text)} ${probability.toFixed(3)}`);
+      this.output.append([made.text, ...choices].filter(Boolean).join("\n"));
     }
-    return text;
   }
 
-  /** Where it looked: tokens to click, and the views of the page. */
+  /** The attention: tokens to click, and the views of the page. */
   async looked(signal) {
-    const data = await ask("/api/attention", { model: this.run.name, text: this.whole }, signal);
+    const data = await ask("/api/attention", { model: this.run.name, ...this.given }, signal);
     if (this.handle) await this.handle.replace(data);
     else {
       this.handle = mount(this.look, data, { view: "matrix" });
@@ -126,7 +144,7 @@ export class Panel {
     await this.edits.changed();
   }
 
-  /** A token was clicked: show where it looked. */
+  /** A token was clicked: show what it attends to. */
   async point(query) {
     await this.handle.set({ query, view: "text" });
     for (const token of this.output.children) {
@@ -156,6 +174,10 @@ export class Panel {
     this.runs = new Map(runs.map((run) => [run.name, run]));
     fillSelection(this.list, runs.map(({ name, title }) => [name, `${name}: ${title}`]), name);
   }
+}
+
+function takesText(run) {
+  return run.takes.length === 0 || run.takes.some((kind) => WRITTEN.includes(kind));
 }
 
 function number(text, properties) {
