@@ -81,7 +81,10 @@ class Input(ABC):
         """From the content of a file; `where` is what errors call it."""
 
 
-def _within(name: str, value: float, most: float, unit: str) -> None:
+_Number = int | float
+
+
+def _within(name: str, value: _Number, most: _Number, unit: str) -> None:
     if value > most:
         given, limit = (f"{each:,.2f}".removesuffix(".00") for each in (value, most))
         raise UserError(f"{name} of {given} {unit}; at most {limit} are allowed")
