@@ -91,15 +91,15 @@ class MaskedLMOutput(ModelOutput):
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
         """The mean over masked words and that over pairs, times the number of masked words.
 
-        Against `targets` [B,T], and against `apart` [B] if there is a head for pairs. A batch that
+        Against `targets` [B,T], and against `random_next` [B] if there is a head for pairs. A batch that
         several processes share has the numbers of the whole batch in `batch_targets` and
         `batch_pairs`, so that the losses of all processes add up to the loss of one.
         """
         total = self.masked_words().nll(batch["targets"])
-        pairs = pairs_in(batch) if "apart" in batch else 0
-        apart = self.next_sentence_nll(batch["apart"]) if pairs else None
-        if apart is not None:
-            total = total + apart / pairs * masked_in(batch)
+        pairs = pairs_in(batch) if "random_next" in batch else 0
+        pair_nll = self.next_sentence_nll(batch["random_next"]) if pairs else None
+        if pair_nll is not None:
+            total = total + pair_nll / pairs * masked_in(batch)
         return self.with_auxiliary(total)
 
 
@@ -114,4 +114,4 @@ def pairs_in(batch: Batch) -> int:
     """How many pairs a batch has, over all processes."""
     if "batch_pairs" in batch:
         return int(batch["batch_pairs"][0])
-    return int((batch["apart"] != IGNORE).sum())
+    return int((batch["random_next"] != IGNORE).sum())

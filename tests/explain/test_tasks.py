@@ -23,7 +23,7 @@ TRAIN = '[train]\nepochs = 1\noptimiser = { name = "adam", lr = 1e-2 }\n'
 
 DATA = {
     "classify": 'train = "texts.txt"\nvalidation = "texts.txt"\ntest = "texts.txt"\n',
-    "tag": 'train = "tags.txt"\nvalidation = "tags.txt"\nletters = false\n',
+    "tag": 'train = "tags.txt"\nvalidation = "tags.txt"\ncharacters = false\n',
     "translate": 'train = ["a.txt", "b.txt"]\nvalidation = ["a.txt", "b.txt"]\n'
     'tokeniser = "word"\n',
     "question": 'train = "pairs.tsv"\nvalidation = "pairs.tsv"\ntest = "pairs.tsv"\n'
@@ -78,7 +78,7 @@ def opened(name: str, folder: Path) -> Run:
     (folder / "pairs.tsv").write_text("here\tMary is here now\twhere is Mary\n"
                                       "there\tshe ran there\twhere now\n" * 4)  # fmt: skip
     data = DATA.get(name, DATA[task])
-    document = 'sentences = "marks"\n' if "han" in model else ""
+    document = 'sentences = "punctuation"\n' if "han" in model else ""
     text = f'task = "{task}"\n{ABOUT}[data]\n{data}{document}[model]\n{model}\n{TRAIN}'
     torch.manual_seed(1)
     run = create(parse_recipe(text, "tiny"), folder / "run", folder, "cpu")

@@ -72,7 +72,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "bidirectional_lm": (
         "bidirectional_lm",
         TEXT,
-        'kind = "elmo"\nwidth = 4\nhidden = 6\nletter_width = 3\nfilters = [[1, 4], [2, 4]]\n'
+        'kind = "elmo"\nwidth = 4\nhidden = 6\ncharacter_width = 3\nfilters = [[1, 4], [2, 4]]\n'
         "dropout = 0.0",
     ),
     "masked_lm": (
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[str, str, str]] = {
     "tag": (
         "tag",
         'train = "tags.txt"\nvalidation = "tags.txt"\nbatch = 4',
-        'kind = "bilstm_crf"\nwidth = 6\nhidden = 6\nletters = "none"\ndropout = 0.0',
+        'kind = "bilstm_crf"\nwidth = 6\nhidden = 6\ncharacters = "none"\ndropout = 0.0',
     ),
     "answer": (
         "answer",
