@@ -1,4 +1,4 @@
-"""regard: attention models to train, look into, question and serve.
+"""regard: attention models to train, inspect, test and serve.
 
 The names below load what they need when they are first used, so that `import regard` is quick.
 """
@@ -12,25 +12,31 @@ if TYPE_CHECKING:
     from regard.attention import intervene as intervene
     from regard.attention import record as record
     from regard.core.errors import UserError as UserError
+    from regard.core.protocols import Loss as Loss
     from regard.runs.pretrained import from_pretrained as from_pretrained
     from regard.runs.run import load as load
+    from regard.train.fit import fit as fit
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
+    "Loss": "regard.core.protocols",
     "UserError": "regard.core.errors",
     "check": "regard",
     "explain": "regard",
+    "fit": "regard.train.fit",
     "from_pretrained": "regard.runs.pretrained",
     "intervene": "regard.attention",
     "load": "regard.runs.run",
     "record": "regard.attention",
 }
 __all__ = [
+    "Loss",
     "UserError",
     "__version__",
     "check",
     "explain",
+    "fit",
     "from_pretrained",
     "intervene",
     "load",
@@ -39,11 +45,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'regard' has no attribute {name!r}")
-    home = _HOMES[name]
+    module = _MODULES[name]
     return (
-        import_module(f"regard.{name}") if home == "regard" else getattr(import_module(home), name)
+        import_module(f"regard.{name}")
+        if module == "regard"
+        else getattr(import_module(module), name)
     )
 
 

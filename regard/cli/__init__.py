@@ -93,7 +93,8 @@ def plugins_first(arguments: Sequence[str]) -> list[str]:
     >>> plugins_first(["eval", "runs/x", "--plugin", "mine.py:A", "--plugin=b:C"])
     ['--plugin', 'mine.py:A', '--plugin=b:C', 'eval', 'runs/x']
     """
-    first, rest = [], []
+    first: list[str] = []
+    rest: list[str] = []
     waiting = iter(arguments)
     for each in waiting:
         if each == "--plugin":
