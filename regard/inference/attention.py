@@ -13,14 +13,12 @@ from regard.attention import record
 from regard.attention.tape import matching, sites_of
 from regard.core.errors import UserError
 from regard.core.inputs import LIMITS, Input
+from regard.inference.translate import TO_THE_SOURCE, SiteChoice, last_weights
 from regard.look import Payload, on_axes
-from regard.tasks.abilities import ShowsAttention
+from regard.tasks.abilities import Reading, ShowsAttention, Translates
 
 _LIMITS = replace(LIMITS, characters=20_000)
 """Of a text, so that the weights between all its tokens fit into memory."""
-
-_TO_SOURCE = ("cross", "alignment")
-"""The kinds of attention from an output to its source."""
 
 
 def attention_of(
@@ -37,8 +35,16 @@ def attention_of(
     """
     check_readable(given)
     with record(model, sites_to_show(model, sites), heads=heads) as tape:
-        reading = task.read(model, given)
+        reading = _read(task, model, given)
     return on_axes(tape, reading.axes, rows=reading.rows, beams=reading.beams)
+
+
+def _read(task: ShowsAttention, model: nn.Module, given: Input) -> Reading:
+    """Run the model; a search with coverage needs the attention to the source in each step."""
+    if not (isinstance(task, Translates) and task.beam.coverage):
+        return task.read(model, given)
+    with record(model, SiteChoice().names(model)) as tape:
+        return task.read(model, given, weights=lambda state: last_weights(tape))
 
 
 def sites_to_show(model: nn.Module, sites: str | None = None) -> tuple[str, ...]:
@@ -46,7 +52,7 @@ def sites_to_show(model: nn.Module, sites: str | None = None) -> tuple[str, ...]
     known = sites_of(model)
     if sites is not None:
         return matching(sites, known)
-    to_source = tuple(name for name, site in known.items() if site.kind in _TO_SOURCE)
+    to_source = tuple(name for name, site in known.items() if site.kind in TO_THE_SOURCE)
     return to_source or tuple(known)
 
 

@@ -155,11 +155,11 @@ def _search(
             numbers=[each.number for each in sources],
             beam=beam,
             begins=[each.begins for each in sources],
-            weights=None if tape is None else lambda state: _last_weights(tape),
+            weights=None if tape is None else lambda state: last_weights(tape),
         )
 
 
-def _last_weights(tape: Tape) -> Float[Tensor, "B S"]:
+def last_weights(tape: Tape) -> Float[Tensor, "B S"]:
     """The attention weights of the last step, the mean of all sites and heads.
 
     Earlier steps are dropped. The beams of a sentence are rows of a batch in some models, and

@@ -177,6 +177,15 @@ class Translates(Protocol):
         """What the decoder attends to."""
         ...
 
+    def read(
+        self,
+        model: nn.Module,
+        given: Input,
+        weights: Callable[[object], torch.Tensor] | None = None,
+    ) -> "Reading":
+        """`ShowsAttention.read` by a search; `weights` are those of `translate`."""
+        ...
+
 
 @runtime_checkable
 class ScoresOutputs(Protocol):

@@ -12,6 +12,8 @@ from torch import nn
 from regard.core.config import parse
 from regard.core.errors import UserError
 from regard.core.inputs import Document, Pair
+from regard.core.protocols import Batch, Carry
+from regard.outputs.classes import Classes
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.classification_data import Examples, pieces
@@ -91,16 +93,18 @@ def test_a_bag_of_ngrams_trains_with_sparse_gradients(place: Path) -> None:
 
 
 def test_what_a_document_looks_like_to_people(place: Path) -> None:
-    run = trained(place, "model.kind=han", 'data.sentences="marks"', 'data.words="plain"')
+    run = trained(place, "model.kind=han", 'data.sentences="punctuation"', 'data.words="plain"')
     words, sentences = run.look("The film was dull. It was great!")
-    assert words.keys == ("The", "film", "was", "dull", ".", "It", "was", "great", "!")
-    assert words.queries == sentences.keys == ("The film was dull .", "It was great !")
+    assert words.keys.labels == ("The", "film", "was", "dull", ".", "It", "was", "great", "!")
+    assert (
+        words.queries.labels == sentences.keys.labels == ("The film was dull .", "It was great !")
+    )
     assert sentences.queries[0].split()[0] in ("good", "bad")
     assert words.weights.sum(2)[0].tolist() == pytest.approx([1.0, 1.0])
     assert words.kind == sentences.kind == "pool"
     words, sentences = run.look("It was great!")
-    assert words.keys == ("It", "was", "great", "!")
-    assert words.queries == sentences.keys == ("It was great !",)
+    assert words.keys.labels == ("It", "was", "great", "!")
+    assert words.queries.labels == sentences.keys.labels == ("It was great !",)
 
 
 def test_pairs_are_read_from_their_columns(place: Path) -> None:
@@ -117,7 +121,7 @@ def test_pairs_are_read_from_their_columns(place: Path) -> None:
 def test_batches_hold_little_padding(place: Path) -> None:
     rows = [f"{n % 2} " + "word " * (1 + (n * 7) % 60) for n in range(800)]
     (place / "long.txt").write_text("\n".join(rows))
-    assert opened(place, train="long.txt", batch=16).batches().waste(0) < 0.15
+    assert opened(place, train="long.txt", batch=16).batches().padding_fraction(0) < 0.15
 
 
 def test_a_share_of_the_training_examples_is_kept_for_validation(place: Path) -> None:
@@ -131,14 +135,14 @@ def test_a_share_of_the_training_examples_is_kept_for_validation(place: Path) ->
 
 
 class Even(nn.Module):
-    """Says nothing of any text."""
+    """All classes are as probable."""
 
     def __init__(self) -> None:
         super().__init__()
         self.logits = nn.Parameter(torch.zeros(2))
 
-    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return self.logits.expand(len(batch["tokens"]), 2)
+    def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
+        return Classes(self.logits.expand(len(batch["tokens"]), 2))
 
 
 def test_class_weights_count_in_training_only(place: Path) -> None:
@@ -257,7 +261,7 @@ FILES = {
     "characters of bytes": ("", {"characters": True, "tokeniser": "byte"}, "are for tokeniser="),
     "a pair in sentences": (
         "",
-        {"text": ["a", "b"], "sentences": "marks"},
+        {"text": ["a", "b"], "sentences": "punctuation"},
         "a pair of texts is not split",
     ),
     "stdin": ("", {"test": "-"}, "stdin can be read only once"),
@@ -298,16 +302,20 @@ def test_fields_that_no_recipe_names_are_not_guessed(place: Path) -> None:
 
 def test_a_text_that_is_cut_has_labels_for_what_is_read(place: Path) -> None:
     run = trained(
-        place, "model.kind=han", 'data.sentences="marks"', "data.max_length=4", "train.epochs=1"
+        place,
+        "model.kind=han",
+        'data.sentences="punctuation"',
+        "data.max_length=4",
+        "train.epochs=1",
     )
     words, sentences = run.look("the film . was great . and more")
-    assert words.keys == ("the", "film", ".", "was")
-    assert sentences.keys == ("the film .", "was great .")
+    assert words.keys.labels == ("the", "film", ".", "was")
+    assert sentences.keys.labels == ("the film .", "was great .")
 
 
 def test_pieces_of_a_text() -> None:
     lines = Examples(train="a", sentences="lines", lowercase=True)
     assert pieces(["One\n\nTwo three"], lines) == [["one"], ["two", "three"]]
-    marks = Examples(train="a", sentences="marks")
+    marks = Examples(train="a", sentences="punctuation")
     assert pieces(["so . b\nc"], marks) == [["so", "."], ["b"], ["c"]]
     assert pieces(["a", "b c"], Examples(train="a", text=(1, 2))) == [["a"], ["b", "c"]]
