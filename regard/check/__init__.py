@@ -1,4 +1,4 @@
-"""The invariants of attention, checked from outside: of any module here, or of your own.
+"""Check the invariants of attention, for any module of this package or of your own.
 
 >>> from regard.attention import Attend, ScaledDot
 >>> check(Attend(ScaledDot(4)), AsAttend(heads=2), width=8).ok
@@ -7,9 +7,9 @@ True
 
 from regard.check.adapters import AsAttend, AsTorchMultihead, Recorded
 from regard.check.invariants import CHECKS, Check, check
-from regard.check.report import Outcome, Report, Where
+from regard.check.report import CheckReport, DeviationPlace, Outcome
 
 __all__ = [
-    "CHECKS", "AsAttend", "AsTorchMultihead", "Check", "Outcome", "Recorded", "Report", "Where",
-    "check",
+    "CHECKS", "AsAttend", "AsTorchMultihead", "Check", "CheckReport", "DeviationPlace", "Outcome",
+    "Recorded", "check",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Ready-made ways to ask: torch's multi-head attention, our Attend, and weights from a tape."""
+"""Ready-made calls: torch's multi-head attention, an `Attend`, and recorded attention weights."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,13 +11,13 @@ from regard.attention import Attend, Mask, Past, padding, record
 from regard.attention import causal as causal_mask
 from regard.attention import table as table_mask
 from regard.attention.past import START
-from regard.check.subject import Call
+from regard.check.subject import CallSubject
 from regard.core.errors import UserError, divides
 
-Model = TypeVar("Model", bound=nn.Module)
+_Model = TypeVar("_Model", bound=nn.Module)
 
-Given = Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"]
-"""Which keys are real, or which each position may look at: the two masks of a check."""
+CheckMask = Bool[Tensor, "B T"] | Bool[Tensor, "B 1 T T"]
+"""Which keys are real, or to which keys each position may attend: the two masks of a check."""
 
 _Cache = tuple[Tensor, Past]
 """Heads of the positions so far, `[B,H,T,E]`, and the past of the next one."""
@@ -25,32 +25,32 @@ _Cache = tuple[Tensor, Past]
 
 @dataclass(frozen=True, kw_only=True)
 class AsTorchMultihead:
-    """Ask a torch.nn.MultiheadAttention of itself; without weights it takes its faster path."""
+    """Self-attention by a torch.nn.MultiheadAttention; without weights it takes its fast path."""
 
     causal: bool = False
     weights: bool = True
 
     def __call__(
-        self, module: nn.MultiheadAttention, x: Float[Tensor, "B T D"], mask: Given
+        self, module: nn.MultiheadAttention, x: Float[Tensor, "B T D"], mask: CheckMask
     ) -> tuple[Tensor, Tensor | None]:
-        """Output, and per-head weights or None; torch's masks are True where one may not look."""
+        """Output, and weights of each head or None; torch's masks are True at forbidden keys."""
         if not module.batch_first:
             raise UserError(
-                "x is [batch, positions, width], but this MultiheadAttention takes positions "
-                "first; build it with batch_first=True"
+                "x is [batch, positions, width], but this MultiheadAttention takes [positions, "
+                "batch, width]; build it with batch_first=True"
             )
-        ahead = None
+        forbidden = None
         if mask.dim() == 4:
-            ahead = ~mask.expand(-1, module.num_heads, -1, -1).flatten(0, 1)  # [B*H,T,T]
+            forbidden = ~mask.expand(-1, module.num_heads, -1, -1).flatten(0, 1)  # [B*H,T,T]
         elif self.causal:
             length = x.shape[1]
-            ahead = ~causal_mask().table(length, length, device=x.device)[0, 0]
+            forbidden = ~causal_mask().table(length, length, device=x.device)[0, 0]
         output, weights = module(
             x,
             x,
             x,
             key_padding_mask=~mask if mask.dim() == 2 else None,
-            attn_mask=ahead,
+            attn_mask=forbidden,
             need_weights=self.weights,
             average_attn_weights=False,
         )
@@ -59,19 +59,19 @@ class AsTorchMultihead:
 
 @dataclass(frozen=True, kw_only=True)
 class AsAttend:
-    """Ask an Attend of itself, x cut into heads: its width per head times `heads` is x's width.
+    """Self-attention by an Attend, with x split into heads.
 
-    Keys and values are x itself; the query of a position is x read backwards, or every position
-    would match itself best and a hard choice would never look elsewhere.
+    Keys and values are x itself. The query of a position is x with its width reversed: otherwise
+    every position would match itself best, and hard attention would choose nothing else.
     """
 
     heads: int = 1
     causal: bool = False
 
     def __call__(
-        self, attend: Attend, x: Float[Tensor, "B T D"], mask: Given
+        self, attend: Attend, x: Float[Tensor, "B T D"], mask: CheckMask
     ) -> tuple[Tensor, Tensor]:
-        """Output, by a fused kernel where it has one, and the weights recorded beside it."""
+        """Output, by a fused kernel if there is one, and the recorded weights."""
         heads = self.split(x)
         memory = attend.remember(heads, heads)
         with record(attend) as tape:
@@ -82,7 +82,7 @@ class AsAttend:
     def step(
         self, attend: Attend, x: Float[Tensor, "B 1 D"], state: _Cache | None
     ) -> tuple[Tensor, _Cache]:
-        """One position, over the cache of those before it."""
+        """One position, with the cache of those before it."""
         heads = self.split(x)
         before, past = (heads[:, :, :0], START) if state is None else state
         known = torch.cat((before, heads), dim=2)
@@ -96,7 +96,7 @@ class AsAttend:
         heads: Tensor = x.unflatten(2, (self.heads, each))  # [B,T,H,E]
         return heads.transpose(1, 2)
 
-    def mask(self, given: Given) -> Mask:
+    def mask(self, given: CheckMask) -> Mask:
         """The mask of a check as a Mask."""
         if given.dim() == 4:
             return table_mask(given)
@@ -104,18 +104,18 @@ class AsAttend:
 
 
 @dataclass(frozen=True)
-class Recorded(Generic[Model]):
-    """A call that returns only an output, with the weights of the model's sites recorded beside it.
+class Recorded(Generic[_Model]):
+    """A call that returns only an output, together with the recorded weights of the model's sites.
 
-    For any model made of regard's attention. All matching sites must look from the positions of x
-    at the positions of x; their heads are put one after another.
+    For any model with attention of this package. All matching sites must be self-attention over
+    the positions of x; their heads are concatenated.
     """
 
-    call: Call[Model]
+    call: CallSubject[_Model]
     sites: str = "*"
 
     def __call__(
-        self, model: Model, x: Float[Tensor, "B T D"], mask: Given
+        self, model: _Model, x: Float[Tensor, "B T D"], mask: CheckMask
     ) -> tuple[object, Tensor]:
         """Output and the weights of all heads of all sites."""
         with record(model, self.sites) as tape:
@@ -126,6 +126,6 @@ class Recorded(Generic[Model]):
             if each.shape[2:] != square:
                 raise UserError(
                     f"site {site!r} has {each.shape[2]} queries and {each.shape[3]} keys, but x "
-                    f"has {x.shape[1]} positions; choose the sites of self-attention by sites="
+                    f"has {x.shape[1]} positions; choose the sites of self-attention with sites="
                 )
         return output, torch.cat(list(weights.values()), dim=1)  # [B,H,T,T]

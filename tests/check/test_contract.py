@@ -1,4 +1,4 @@
-"""What a check refuses, what it skips, and how it tells."""
+"""What a check refuses, what it skips, and its reports."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Attend, ScaledDot, padding
-from regard.check import CHECKS, AsAttend, AsTorchMultihead, Outcome, Recorded, Report, check
+from regard.check import CHECKS, AsAttend, AsTorchMultihead, CheckReport, Outcome, Recorded, check
 from regard.core.errors import UserError
 from regard.layers import CrossAttention, SelfAttention
 
@@ -19,7 +19,7 @@ def mean(x: Tensor, real: Tensor) -> Tensor:
     return x + (x * share).sum(1, keepdim=True) / share.sum(1, keepdim=True).clamp_min(1)
 
 
-BAD_ANSWERS: dict[str, tuple[Callable[[Tensor, Tensor], object], str]] = {
+BAD_OUTPUTS: dict[str, tuple[Callable[[Tensor, Tensor], object], str]] = {
     "flat": (lambda x, real: x.flatten(1), r"\[3, 6, width\], but it is a float64 tensor of \[3"),
     "swapped": (lambda x, real: x.transpose(0, 1), r"\[3, 6, width\].*\[6, 3, 4\]"),
     "whole numbers": (lambda x, real: x.long(), "floating-point .*int64"),
@@ -31,14 +31,14 @@ BAD_ANSWERS: dict[str, tuple[Callable[[Tensor, Tensor], object], str]] = {
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-@pytest.mark.parametrize("name", BAD_ANSWERS)
-def test_an_answer_of_the_wrong_shape_is_refused(name: str) -> None:
-    subject, message = BAD_ANSWERS[name]
+@pytest.mark.parametrize("name", BAD_OUTPUTS)
+def test_an_output_of_the_wrong_shape_is_refused(name: str) -> None:
+    subject, message = BAD_OUTPUTS[name]
     with pytest.raises(UserError, match=message):
         check(subject, width=D)
 
 
-BAD_ASKED: dict[str, tuple[Callable[[], Report], str]] = {
+BAD_ARGUMENTS: dict[str, tuple[Callable[[], CheckReport], str]] = {
     "check": (lambda: check(mean, width=D, only=["causalty"]), "did you mean 'causality'"),
     "without": (lambda: check(mean, width=D, without=["batchmates"]), "mean 'batch_mates'"),
     "one name": (lambda: check(mean, width=D, only="causality"), r"\['causality'\], not"),
@@ -46,13 +46,13 @@ BAD_ASKED: dict[str, tuple[Callable[[], Report], str]] = {
     "mask": (lambda: check(mean, width=D, mask="tables"), "unknown mask 'tables'.*'table'"),
     "width": (lambda: check(mean, width=0), "width=0 must be"),
     "one sequence": (lambda: check(mean, width=D, lengths=[4]), "at least two"),
-    "one length": (lambda: check(mean, width=D, lengths=[4, 4]), "not all alike"),
+    "one length": (lambda: check(mean, width=D, lengths=[4, 4]), "not all equal"),
     "no length": (lambda: check(mean, width=D, lengths=[4, 0]), "a length=0 must be"),
     "seeds": (lambda: check(mean, width=D, seeds=()), "at least one"),
-    "dtype": (lambda: check(mean, width=D, dtype=torch.int64), "must be a floating-point one"),
+    "dtype": (lambda: check(mean, width=D, dtype=torch.int64), "must be a floating-point dtype"),
     "half": (lambda: check(mean, width=D, dtype=torch.bfloat16), "bfloat16; .*pass tolerance="),
     "tolerance": (lambda: check(mean, width=D, tolerance=0.0), "tolerance=0.0 must be"),
-    "not callable": (lambda: check(3, width=D), "not a int; or say how"),
+    "not callable": (lambda: check(3, width=D), "not a int; or pass call="),
     "both ways": (
         lambda: check(mean, width=D, step=lambda subject, x, state: (x, state)),
         "pass causal=True",
@@ -69,21 +69,21 @@ BAD_ASKED: dict[str, tuple[Callable[[], Report], str]] = {
 
 
 @pytest.mark.usefixtures("as_users_run_it")
-@pytest.mark.parametrize("name", BAD_ASKED)
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
 def test_what_cannot_be_checked_is_refused_with_what_to_do(name: str) -> None:
-    ask, message = BAD_ASKED[name]
+    run, message = BAD_ARGUMENTS[name]
     with pytest.raises(UserError, match=message):
-        ask()
+        run()
 
 
-def test_a_function_over_a_module_of_another_dtype_is_told_how_to_go_on() -> None:
+def test_the_error_for_a_module_of_another_dtype_has_advice() -> None:
     layer = nn.Linear(D, D)
-    with pytest.raises(UserError, match=r"raised RuntimeError.*\n.*runs in float64.*dtype="):
+    with pytest.raises(UserError, match=r"raised RuntimeError.*\n.*Checks run in float64.*dtype="):
         check(lambda x, real: layer(x), width=D)
 
 
 def test_a_random_subject_is_refused() -> None:
-    with pytest.raises(UserError, match=r"two answers to one question.*eval\(\)"):
+    with pytest.raises(UserError, match=r"with the same input differ by.*eval\(\)"):
         check(lambda x, real: nn.functional.dropout(mean(x, real)), width=D)
 
 
@@ -94,7 +94,7 @@ def test_a_module_that_cannot_be_copied_is_refused() -> None:
         check(module, lambda module, x, real: module(x), width=D)
 
 
-def test_sites_that_look_elsewhere_are_refused_by_name() -> None:
+def test_sites_that_are_no_self_attention_are_refused_by_name() -> None:
     def halved(layer: CrossAttention, x: Tensor, real: Tensor) -> Tensor:
         return layer(x, layer.remember(x[:, :2]))
 
@@ -126,7 +126,7 @@ def test_a_step_that_raises_or_answers_wrongly_fails_its_check_and_no_other() ->
 
 def test_what_does_not_apply_is_skipped_with_the_reason() -> None:
     report = check(mean, width=D, without=["batch_mates"])
-    skipped = {each.check: each.says for each in report.outcomes if each.status == "skipped"}
+    skipped = {each.check: each.message for each in report.outcomes if each.status == "skipped"}
     assert skipped.keys() == {
         "rows_sum_to_one",
         "forbidden_keys",
@@ -138,14 +138,14 @@ def test_what_does_not_apply_is_skipped_with_the_reason() -> None:
     assert "no weights" in skipped["forbidden_keys"]
     assert "causal=False" in skipped["causality"]
     assert "left_padding=True" in skipped["left_padding_is_ignored"]
-    assert "left out" in skipped["batch_mates"]
+    assert "excluded" in skipped["batch_mates"]
     assert "no step" in skipped["cached_equals_whole"]
     assert report.ok
 
 
 def test_an_output_without_gradient_is_skipped() -> None:
     report = check(lambda x, real: mean(x, real).detach(), width=D)
-    assert report["empty_rows_gradient"].says.startswith("the output carries no gradient")
+    assert report["empty_rows_gradient"].message.startswith("the output has no gradient")
 
 
 def test_a_report_of_skips_alone_is_not_ok() -> None:
@@ -164,11 +164,11 @@ def test_a_report_reads_as_a_table_in_the_order_of_the_checks() -> None:
     assert "  FAILED   empty_rows               24 (at most 0) at batch row 0, position 0" in str(
         report
     )
-    with pytest.raises(UserError, match="breaks what it should hold\nMultiheadAttention: 5 passed"):
+    with pytest.raises(UserError, match="violates invariants\nMultiheadAttention: 5 passed"):
         report.require()
 
 
-def test_reports_are_values_and_are_asked_by_name() -> None:
+def test_reports_are_values_with_outcomes_by_name() -> None:
     report = check(SelfAttention(D, 1), lambda s, x, real: s(x, padding(real)), width=D)
     assert isinstance(report["batch_mates"], Outcome)
     with pytest.raises(UserError, match="did you mean 'batch_mates'"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.check import CHECKS, Report, check
+from regard.check import CHECKS, CheckReport, check
 
 D, LENGTHS = 8, (6, 4, 1)
 Answered = Tensor | tuple[Tensor, Tensor]
@@ -131,7 +131,7 @@ def late_step(attention: object, x: Tensor, before: Cache) -> tuple[Tensor, Tens
     return weights @ before, known
 
 
-def sees_nothing(x: Tensor, real: Tensor) -> Tensor:
+def attends_to_nothing(x: Tensor, real: Tensor) -> Tensor:
     return x
 
 
@@ -143,7 +143,7 @@ class Fault:
     row: int | None = None
     """The batch row where it must be found."""
     case: str = ""
-    """What the place must tell."""
+    """What the place must contain."""
     causal: bool = True
     """A causal attention sees no padding at the end, whatever it does to it."""
 
@@ -158,7 +158,7 @@ FAULTS = {
         {"padding_is_ignored"}, padding_barely_masked, case="loud", causal=False
     ),
     "divided by padded length": Fault({"padding_is_ignored"}, mean_over_padding, case="5 more"),
-    "padding before it seen": Fault({"left_padding_is_ignored"}, padding_hidden_by_causality),
+    "padding before it not masked": Fault({"left_padding_is_ignored"}, padding_hidden_by_causality),
     "normalised over the batch": Fault({"batch_mates"}, batch_normed),
     "NaN forward": Fault({"empty_rows"}, nan_forward, row=0, case="with a gradient"),
     "NaN before a sequence": Fault({"empty_rows"}, nan_beside_padding, row=1),
@@ -168,11 +168,11 @@ FAULTS = {
     "NaN backward": Fault({"empty_rows_gradient"}, nan_backward, row=2, case="loss over real"),
     "raises": Fault({"empty_rows", "empty_rows_gradient"}, raising),
     "a cache late by one": Fault({"cached_equals_whole"}, step=late_step),
-    "looks at nothing": Fault({"others_are_seen"}, sees_nothing),
+    "attends to nothing": Fault({"other_positions_matter"}, attends_to_nothing),
 }
 
 
-def checked(fault: Fault, dtype: torch.dtype = torch.float64) -> Report:
+def checked(fault: Fault, dtype: torch.dtype = torch.float64) -> CheckReport:
     return check(
         fault.attention,
         width=D,
@@ -221,7 +221,7 @@ def test_single_precision_catches_the_same_faults(name: str) -> None:
     assert {each.check for each in report.failures} == FAULTS[name].caught_by
 
 
-def test_the_place_of_a_leak_is_told_to_the_key() -> None:
+def test_the_place_of_a_leak_has_its_key() -> None:
     def leaks_once(x: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
         output, weights = right(x, real)
         heads = torch.stack((weights, weights), 1)

@@ -1,4 +1,4 @@
-"""Attention of torch, of this package and of users is asked in a few lines, and left as it was."""
+"""Attention of torch, of this package and of users is checked in a few lines, and not changed."""
 
 from collections.abc import Callable
 
@@ -148,7 +148,7 @@ def test_our_layer_holds_every_invariant_with_weights_from_a_tape(weigh: str) ->
     assert [each.status for each in report.outcomes] == ["passed"] * len(CHECKS), str(report)
 
 
-def test_attention_to_another_sequence_is_asked_of_its_own() -> None:
+def test_cross_attention_is_checked_over_one_sequence() -> None:
     def call(layer: CrossAttention, x: Tensor, real: Tensor) -> Tensor:
         return layer(x, layer.remember(x), padding(real))
 
@@ -208,7 +208,7 @@ def test_gradients_of_what_a_function_closes_over_are_left_alone() -> None:
     assert all(each.grad is None for each in layer.parameters())
 
 
-def test_a_check_says_the_same_twice_and_hears_nothing_of_the_seed_outside() -> None:
+def test_a_check_is_deterministic_whatever_the_global_seed() -> None:
     module = trained_a_little()
     first = check(module, width=D)
     torch.manual_seed(99)
