@@ -17,7 +17,7 @@ from regard.attention import Attend, score_named
 from regard.core.axes import Axis, Patches, Tokens
 from regard.core.config import Config
 from regard.core.inputs import Image, Input, check_kind
-from regard.core.mode import evaluating
+from regard.core.mode import eval_mode
 from regard.core.padding import IGNORE
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches
@@ -25,7 +25,7 @@ from regard.decode.beam import Beam
 from regard.decode.sentences import decode
 from regard.layers.source_memory import Source
 from regard.outputs.next_token import NextTokens, SoftmaxOutput
-from regard.tasks.abilities import NextTokens, Output, Outputs, Reading, Subject
+from regard.tasks.abilities import Output, Outputs, Prediction, Reading, Subject
 from regard.tasks.task import OpenTask, Split
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 60), "blue": (40, 60, 220)}
@@ -137,7 +137,7 @@ class GridTask(OpenTask):
 
     @property
     def beam(self) -> Beam:
-        return Beam(bos=BOS, eos=EOS, excluded=(PAD,), width=3, max_length=12)
+        return Beam(bos=BOS, eos=EOS, banned=(PAD,), width=3, max_length=12, max_per_source=0.0)
 
     @property
     def search_batch(self) -> int:
@@ -160,7 +160,7 @@ class GridTask(OpenTask):
         def read(some: Sequence[int]) -> Batch:
             return {name: each[list(some)].to(device) for name, each in batch.items()}
 
-        with evaluating(model):
+        with eval_mode(model):
             found = decode(
                 model, read, batch["lengths"].tolist(), beam or self.beam,
                 max_rows=self.search_batch * 3, weights=weights,
@@ -182,9 +182,9 @@ class GridTask(OpenTask):
         rows, columns = self.data.rows, self.data.columns
         return Patches.grid(rows, columns, width, height, picture=image.data_address())
 
-    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[NextTokens]:
+    def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
         every = self.translate(model, inputs)
-        return [NextTokens(text=each.text, fields={"text": each.text}) for each in every]
+        return [Prediction(text=each.text, fields={"text": each.text}) for each in every]
 
     def read(self, model: nn.Module, given: Input) -> Reading:
         (outputs,) = self.translate(model, [given])
