@@ -130,8 +130,9 @@ class GridTask(OpenTask):
     def score(self, model: nn.Module, split: Split) -> dict[str, float]:
         examples = self.examples(split)
         found = self.translate(model, [image for image, _ in examples])
-        right = [each.text == " ".join(words) for each, (_, words) in zip(found, examples)]
-        return {"exact": sum(right) / len(right)}
+        pairs = zip(found, examples, strict=True)
+        right = sum(each.text == " ".join(words) for each, (_, words) in pairs)
+        return {"exact": right / len(examples)}
 
     # what can be done with a trained model -----------------------------------------------------
 
