@@ -20,7 +20,7 @@ import regard
 from regard.core.atomic import os_errors_as_user_errors
 from regard.core.device import device_of_rank, peak_bytes
 from regard.core.errors import UserError, choose, nearest
-from regard.core.inputs import Input
+from regard.core.inputs import Input, check_kind
 from regard.core.protocols import Batches
 from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise
@@ -181,6 +181,7 @@ class Run:
         if not isinstance(self.task, ShowsAttention):
             raise unsupported(self.folder, self.recipe.task, "showing attention")
         parsed = self.task.parse(given, "input") if isinstance(given, str) else given
+        check_kind(parsed, self.task.takes, self.recipe.task)
         return attention_of(self.task, self.model, parsed, sites, heads)
 
 

@@ -43,7 +43,7 @@ def test_a_gpt_writes_what_transformers_writes(
         assert again(line, return_tensors="pt")["input_ids"].tolist() == given.tolist()
         numbers = theirs.generate(given, max_new_tokens=12, do_sample=False)
         assert torch.equal(numbers, back.generate(given, max_new_tokens=12, do_sample=False))
-        written = "".join(piece.text for piece in run.write(line, GREEDY))
+        written = "".join(piece.text for piece in run.generate(line, GREEDY))
         whole = run.task.reads.decode(numbers[0].tolist())
         assert run.task.reads.decode(given[0].tolist()) + written == whole
 
@@ -58,7 +58,7 @@ def test_a_gpt_2_stops_where_it_ends_a_document(tmp_path: Path) -> None:
     fourth = words.convert_ids_to_tokens(int(free[0, given.shape[1] + 3]))
     (folder / "special_tokens_map.json").write_text(json.dumps({"eos_token": fourth}))
     run = from_pretrained(folder, device="cpu")
-    pieces = list(run.write(LINES[0], GREEDY))
+    pieces = list(run.generate(LINES[0], GREEDY))
     cut = free[0, given.shape[1] :].tolist()
     expected = cut[: cut.index(run.task.reads.eos) + 1]
     assert "".join(piece.text for piece in pieces) == run.task.reads.decode(expected)
@@ -101,7 +101,7 @@ def test_the_marks_around_texts_are_written_too(tmp_path: Path, pair: bool) -> N
             "text": [1, 2] if pair else [1],
             "label": 3,
             "tokeniser": "source",
-            "frame": "gpt",
+            "template": "gpt",
         },
         "model": {"kind": "gpt_classifier", "source": str(source)},
         "train": {"updates": 1, "optimiser": {"name": "adamw", "lr": 1e-3}},
@@ -123,9 +123,9 @@ def test_the_marks_around_texts_are_written_too(tmp_path: Path, pair: bool) -> N
         for told, there in zip(opened.predict(lines), likely, strict=True):
             assert list(told.fields["probabilities"].values()) == pytest.approx(there, abs=2e-6)
     if pair:
-        tables["data"] = {**config_values(run.recipe.data), "both_ways": True}
+        tables["data"] = {**config_values(run.recipe.data), "both_orders": True}
         turned = create(build_recipe(tables), tmp_path / "turned", tmp_path, "cpu")
-        with pytest.raises(UserError, match=r"both orders .* data\.both_ways=false"):
+        with pytest.raises(UserError, match=r"both orders .* data\.both_orders=false"):
             save_pretrained(turned, tmp_path / "other")
         assert not (tmp_path / "other").exists()
 

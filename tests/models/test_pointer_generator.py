@@ -100,8 +100,8 @@ def test_it_is_the_equation(score: str) -> None:
 
 def test_the_coverage_loss_is_only_for_training_and_only_if_asked_for() -> None:
     batch = copied_texts()
-    assert built(coverage=1.0)(batch)[1] is None
-    assert built(coverage=0.0).train()(batch)[1] is None
+    assert built(coverage=1.0)(batch).auxiliary is None
+    assert built(coverage=0.0).train()(batch).auxiliary is None
 
 
 def test_a_word_beyond_the_vocabulary_has_what_is_copied_and_nothing_else() -> None:
@@ -109,7 +109,7 @@ def test_a_word_beyond_the_vocabulary_has_what_is_copied_and_nothing_else() -> N
     model, batch = built(), copied_texts()
     targets = batch["targets"]
     prediction = model(batch)
-    weights, found = prediction.pointed[0], prediction.log_probability(targets)[0].exp()
+    weights, found = prediction.pointer[0], prediction.log_probability(targets)[0].exp()
     torch.testing.assert_close(found[0], weights[0, 2])
     torch.testing.assert_close(found[1], weights[1, 0] + weights[1, 3])  # it stands there twice
     assert (found[2] - weights[2, 1] - weights[2, 4]).item() > 1e-6  # this one can also be said

@@ -11,6 +11,7 @@ import transformers
 
 import regard
 from regard.core.errors import UserError
+from regard.core.inputs import Text
 from regard.hub import download
 from regard.runs.pretrained import (
     from_pretrained,
@@ -97,7 +98,7 @@ def test_a_blank_before_a_hidden_word_is_part_of_it(tmp_path: Path) -> None:
     words = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in ("the cat <mask> on a mat.", "<mask> cat", "a <mask><mask> .", "the   <mask>"):
         for written in (text.replace("<mask>", "[MASK]"), text):
-            batch, _ = run.task.shown([written])
+            batch = run.task.encode([Text(written)])
             assert batch["tokens"][0].tolist() == words(text)["input_ids"], written
     model = transformers.RobertaForMaskedLM.from_pretrained(tmp_path)
     with torch.no_grad():

@@ -3,7 +3,7 @@
 import openai
 import pytest
 
-from regard.decode import Greedy, Request, Sampling
+from regard.decode import Greedy, GenerationRequest, Sampling
 from regard.runs.run import Run
 from tests.serve.live import Live, soon
 
@@ -13,10 +13,10 @@ def ai(live: Live) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{live.url}/v1", api_key="none", max_retries=0)
 
 
-def alone(run: Run, prompt: str, request: Request, stops: list[str] | None = None) -> list[str]:
+def alone(run: Run, prompt: str, request: GenerationRequest, stops: list[str] | None = None) -> list[str]:
     """What `regard generate` writes."""
     texts = [""] * request.samples
-    for piece in run.write(prompt, request, stops or []):
+    for piece in run.generate(prompt, request, stops or []):
         texts[piece.row.sample] += piece.text
     return texts
 
@@ -36,7 +36,7 @@ def test_completions_are_those_of_the_command_line(
         model=name, prompt="to be", max_tokens=20, seed=7, n=3, temperature=0.8, top_p=0.9
     )
     policy = Sampling(seed=7, temperature=0.8, top_p=0.9)
-    expected = alone(opened[name], "to be", Request(policy=policy, max_tokens=20, samples=3))
+    expected = alone(opened[name], "to be", GenerationRequest(policy=policy, max_tokens=20, samples=3))
     assert [choice.text for choice in made.choices] == expected
     assert {choice.finish_reason for choice in made.choices} == {"length"}
     assert made.usage is not None
@@ -46,7 +46,7 @@ def test_completions_are_those_of_the_command_line(
 def test_a_temperature_of_zero_is_greedy_and_stops_stop(
     ai: openai.OpenAI, opened: dict[str, Run]
 ) -> None:
-    whole = alone(opened["gpt"], "to", Request(policy=Greedy(), max_tokens=12))[0]
+    whole = alone(opened["gpt"], "to", GenerationRequest(policy=Greedy(), max_tokens=12))[0]
     made = ai.completions.create(
         model="gpt", prompt="to", max_tokens=12, temperature=0, stop=[whole[4:6], "never there"]
     )
@@ -158,4 +158,4 @@ def test_an_empty_prompt_is_the_end_of_a_line(ai: openai.OpenAI, opened: dict[st
     text = (
         ai.completions.create(model="gpt", prompt="", max_tokens=8, temperature=0).choices[0].text
     )
-    assert [text] == alone(opened["gpt"], "", Request(policy=Greedy(), max_tokens=8))
+    assert [text] == alone(opened["gpt"], "", GenerationRequest(policy=Greedy(), max_tokens=8))

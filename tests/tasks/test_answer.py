@@ -124,9 +124,9 @@ def test_windows_hold_every_token_and_the_answer_where_it_is_whole(
     place = data.draw(st.integers(0, len(words) - 1))
     begin = len(" ".join(words[:place])) + (place > 0)
     asked = PassageQuestion("q", "who ?", passage, ((begin, words[place]),), "here")
-    assert pieces.frame is not None
+    assert pieces.template is not None
     cut = Windowing(
-        tokeniser=pieces, frame=pieces.frame, window=window, stride=stride, longest_question=5
+        tokeniser=pieces, template=pieces.template, window=window, stride=stride, longest_question=5
     )
     held = EncodedWindows(cut.windows([asked]), pieces.pad)
     batch = held.gather(torch.arange(len(held)))
@@ -245,7 +245,7 @@ def test_what_cannot_be_asked_is_said(tmp_path: Path, pieces: Tokeniser) -> None
     run = create(
         parse_recipe(RECIPE, "tiny", ["data.unanswerable=true"]), tmp_path / "a", tmp_path, "cpu"
     )
-    with pytest.raises(UserError, match="line 1: a question and a passage were expected"):
+    with pytest.raises(UserError, match="line 1: expected a pair of texts, separated by a tab"):
         run.predict(["who ?"])
     with pytest.raises(UserError, match=r"0\.3: there is no answer; set data\.unanswerable"):
         create(parse_recipe(RECIPE, "tiny"), tmp_path / "b", tmp_path, "cpu")

@@ -237,11 +237,11 @@ def test_weights_drawn_anew_are_none_of_the_source(trained: Path, place: Path) -
 
 def test_pairs_are_two_segments_and_may_be_read_both_ways(trained: Path, place: Path) -> None:
     pair = ["data.train=same.tsv", "data.validation=same.tsv", "data.text=[2, 3]"]
-    recipe = fine(trained, *pair, "data.both_ways=true")
+    recipe = fine(trained, *pair, "data.both_orders=true")
     run = create(recipe, place / "pair", place, "cpu")
     batch = run.task.evaluation("validation").batch(0, 0)
     assert batch["parts"].max() == 1
-    assert torch.equal(batch["lengths"], batch["turned_lengths"])
+    assert torch.equal(batch["lengths"], batch["swapped_lengths"])
     one, other = run.predict(["the cat\tthe owl", "the owl\tthe cat"])
     assert one.fields["probabilities"] == other.fields["probabilities"]
     plain = create(fine(trained, *pair), place / "one way", place, "cpu")
@@ -290,7 +290,7 @@ def test_gpts_classifier_reads_between_marks_and_goes_on_guessing(place: Path) -
     create(parse_recipe(GPT, "gpt"), place / "gpt", place, "cpu").train()
     text = FINE.replace("bert_classifier", "gpt_classifier")
     pair = ["data.train=same.tsv", "data.validation=same.tsv", "data.text=[2, 3]"]
-    changes = [f"model.source={place / 'gpt'}", 'data.frame="gpt"', "model.guessing=0.5", *pair]
+    changes = [f"model.source={place / 'gpt'}", 'data.template="gpt"', "model.guessing=0.5", *pair]
     run = create(parse_recipe(text, "fine", changes), place / "sst", place, "cpu")
     batch = run.task.batches().batch(0, 0)
     known = load(place / "gpt", "cpu").task.sizes["vocabulary"]

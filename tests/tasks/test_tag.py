@@ -127,7 +127,7 @@ def test_words_are_looked_up_as_asked_and_spelled_as_written(place: Path) -> Non
 def test_a_share_of_the_sentences_is_kept_for_validation(place: Path) -> None:
     task = opened(place, validation=0.25)
     assert [len(task.numbers(split).texts) for split in ("train", "validation")] == [36, 12]
-    waste = task.batches().waste(0)
+    waste = task.batches().padding_fraction(0)
     assert 0 <= waste < 1
 
 

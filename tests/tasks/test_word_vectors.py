@@ -10,10 +10,16 @@ import torch
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.data.text import cooccurrence
-from regard.data.text.context import CENTRES, NO_WORD, TEXT_END, ContextBatches, WordCounts
-from regard.data.text.cooccurrence import cooccurrences
-from regard.data.text.subwords import ngram_buckets
+from regard.data.text import context
+from regard.data.text.characters import ngram_buckets
+from regard.data.text.context import (
+    CENTRES,
+    NO_WORD,
+    TEXT_END,
+    ContextBatches,
+    WordCounts,
+    cooccurrences,
+)
 from regard.data.text.vectors import Vectors
 from regard.models.words.cbow import CBOW
 from regard.models.words.glove import GloVe
@@ -185,7 +191,7 @@ def test_cbow_is_the_mean_of_the_neighbours_against_the_word(batch: dict[str, Te
 
 def test_counts_are_those_of_a_loop_over_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = text(300)
-    monkeypatch.setattr(cooccurrence, "BLOCK", 37)
+    monkeypatch.setattr(context, "COUNT_BLOCK", 37)
     want: defaultdict[tuple[int, int], float] = defaultdict(float)
     words = [word for word in ids.tolist() if word != 1]
     for place, word in enumerate(words):
@@ -303,7 +309,7 @@ def test_a_model_that_learns_from_something_else_says_so(
             (["data.learn_from=counts"], 'SkipGram learns from windows: .* = "windows"'),
             (["data.buckets=9"], "SkipGram takes words whole: set data.buckets = 0, not 9"),
             (["model.kind=subword_skip_gram"], "made of n-grams here: set data.buckets above"),
-            (["train.optimiser.name=adam"], "optimisers that can do so are adagrad"),
+            (["train.optimiser.name=adam"], "optimisers that support them are adagrad"),
         ]
     ):
         recipe = parse_recipe(RECIPE, "topics.toml", changes)
