@@ -81,6 +81,16 @@ def test_the_commands_and_the_python_of_the_readme_work(
     assert Path("seen.html").exists()
 
 
+def test_the_training_without_a_recipe_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (python,) = [block for block in blocks("python") if "regard.fit" in block]
+    exec(compile(python, "README.md", "exec"), {})
+    assert "finished 65\ntorch.Size([1, 4, 12, 12])" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "sevens" / "model.safetensors").exists()
+
+
 def test_the_recipe_of_the_readme_is_one() -> None:
     (recipe,) = blocks("toml")
     assert parse_recipe(recipe, "README.md").kind == "transformer"
