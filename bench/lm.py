@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from bench.apart import Contender, medians_apart, steadily
 from bench.measure import Work, machine, medians, missing, rates, show
 from regard.core.allocation import keep_freed_memory
-from regard.data import train as train_tokeniser
-from regard.decode import Greedy, Request, generate
+from regard.data import train_tokeniser as train_tokeniser
+from regard.decode import GenerationRequest, Greedy, generate
 from regard.models.language.attention_rnn_lm import AttentionRNNLM
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
@@ -158,7 +158,7 @@ def gpt_training(repeats: int) -> None:
 def our_generation(vocabulary: int, batch: int) -> Work:
     """Greedy tokens of our GPT."""
     prompts = drawn(vocabulary, batch, PROMPT).tolist()
-    asked = Request(policy=Greedy(), max_tokens=WRITTEN)
+    asked = GenerationRequest(policy=Greedy(), max_tokens=WRITTEN)
     return partial(generate, our_gpt(vocabulary).eval(), prompts, asked)
 
 

@@ -57,10 +57,10 @@ def main() -> None:
         task.data if asked.window is None else task.data.model_copy(update={"window": asked.window})
     )
     passages = MaskedLM(data, task.folder, task.tokeniser).passages("validation")
-    pairs = passages.made(0)
+    pairs = passages.inputs(0)
     torch.manual_seed(0)
     chosen = torch.randperm(len(pairs))[: asked.pairs]
-    apart = pairs.apart[chosen]
+    apart = pairs.random_next[chosen]
 
     def texts(parts: Tensor) -> list[str]:
         tokens = passages.documents.tokens

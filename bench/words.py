@@ -142,7 +142,7 @@ def bench_training(batches: int) -> None:
     pool = AttentionPooling(AttentionPooling.Config(width=100, hidden=128), WORDS, 2)
     sentences, documents = sentence_batches(4000), document_batches(2000)
     reviews = list(some(documents, batches))
-    cuts = [SentenceCut.of(batch["parts"]).waste() for batch in reviews]
+    cuts = [SentenceCut.of(batch["parts"]).padding_fraction() for batch in reviews]
     within = sum(cuts) / len(cuts)
     counts = [batch["parts"].amax(1) + 1 for batch in reviews]  # sentences of each document
     above = 1 - sum(int(each.sum()) for each in counts) / sum(
@@ -150,9 +150,14 @@ def bench_training(batches: int) -> None:
     )
     rows = []
     for name, model, held, waste in (
-        ("BiLSTM-CRF with characters", tagger, list(some(sentences, 4 * batches)), sentences.waste(0)),
-        ("HAN, rows of documents", han, reviews, documents.waste(0)),
-        ("BiLSTM with attention", pool, reviews, documents.waste(0)),
+        (
+            "BiLSTM-CRF with characters",
+            tagger,
+            list(some(sentences, 4 * batches)),
+            sentences.padding_fraction(0),
+        ),
+        ("HAN, rows of documents", han, reviews, documents.padding_fraction(0)),
+        ("BiLSTM with attention", pool, reviews, documents.padding_fraction(0)),
     ):
         speed = words_per_second(model.train(), held)
         rows.append((name, f"{speed:,.0f}", f"{waste:.1%}"))

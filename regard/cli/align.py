@@ -73,7 +73,7 @@ def _two_fields(text: str) -> tuple[int | str, int | str]:
 def _read_gold(path: Path, first: int) -> "Iterator[Gold]":
     """The alignments of a file, a line each."""
     from regard.data.text.alignment import gold
-    from regard.data.text.files import lines
+    from regard.data.text.files import read_lines
 
-    for line in lines(str(path)):
+    for line in read_lines(str(path)):
         yield gold(line.text, where=f"{path}:{line.number}", first=first)

@@ -72,12 +72,12 @@ def generate(
 
 def _prompts(given: str | None) -> Iterator[tuple[str, str]]:
     """The one that was given, or every line of stdin as it comes; before it, where it stands."""
-    from regard.data.text.files import STDIN, lines_if_any
+    from regard.data.text.files import STDIN, read_lines_if_any
 
     if given is not None:
         yield "", given
         return
-    for number, (line,) in lines_if_any(STDIN):
+    for number, (line,) in read_lines_if_any(STDIN):
         yield f"stdin:{number}: ", line
 
 

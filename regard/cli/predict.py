@@ -64,13 +64,13 @@ def _choices(prediction: "Prediction") -> str:
 
 def _chunks(task: "Predicts", files: Sequence[str], size: int) -> "Iterator[list[Input]]":
     """The inputs of all files, or of stdin, so many at a time."""
-    from regard.data.text.files import STDIN, lines_if_any
+    from regard.data.text.files import STDIN, read_lines_if_any
 
     inputs: Iterator[Input]
     if files:
         inputs = (each for path in files for each in task.inputs(path))
     else:
-        read = lines_if_any(STDIN)
+        read = read_lines_if_any(STDIN)
         inputs = (task.parse(line, f"stdin:{number}") for number, (line,) in read)
     while some := list(islice(inputs, size)):
         yield some

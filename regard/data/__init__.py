@@ -5,52 +5,59 @@ prints or reaches the network. A text is never held whole in memory; pairs are, 
 """
 
 from regard.data.batch import IGNORE, ContinuousBatches, Shard, StridedBatches, WindowBatches
-from regard.data.bucket import NOBODY, BucketBatches, next_tokens, padded
-from regard.data.text.corpus import WHOLE, Corpus, Part, held_out, prepare
-from regard.data.text.files import LONGEST, Record, jsonl, lines, tsv
-from regard.data.text.parallel import EncodedPairs, Kept, Numbering, Pair, ParallelText, encoded
+from regard.data.bucket import EMPTY_ROW, BucketBatches, next_token_collate, pad_rows
+from regard.data.text.corpus import WHOLE_TEXT, Corpus, TextPart, prepare_corpus, split_held_out
+from regard.data.text.files import MAX_LINE_CHARACTERS, Record, read_jsonl, read_lines, read_tsv
+from regard.data.text.parallel import (
+    EncodedPairs,
+    PairCounts,
+    PairTokenisers,
+    ParallelText,
+    SentencePair,
+    encode_pairs,
+)
 from regard.data.text.pipeline import BOS, EOS, PAD, SPECIALS, UNK
-from regard.data.text.source import FORMS, Source, source_at
+from regard.data.text.source import TEXT_FORMS, TextSource, source_at
 from regard.data.text.synthetic import GENERATORS
-from regard.data.text.tokeniser import TOKENISERS, Tokeniser, load, train
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, load_tokeniser, train_tokeniser
 
 __all__ = [
     "BOS",
     "EOS",
-    "FORMS",
+    "TEXT_FORMS",
     "GENERATORS",
     "IGNORE",
-    "LONGEST",
-    "NOBODY",
+    "MAX_LINE_CHARACTERS",
+    "EMPTY_ROW",
     "PAD",
     "SPECIALS",
     "TOKENISERS",
     "UNK",
-    "WHOLE",
+    "WHOLE_TEXT",
     "BucketBatches",
     "ContinuousBatches",
     "Corpus",
     "EncodedPairs",
-    "Kept",
-    "Numbering",
-    "Pair",
+    "PairCounts",
+    "PairTokenisers",
+    "SentencePair",
     "ParallelText",
-    "Part",
+    "TextPart",
     "Record",
     "Shard",
-    "Source",
+    "TextSource",
     "StridedBatches",
     "Tokeniser",
     "WindowBatches",
-    "encoded",
-    "held_out",
-    "jsonl",
-    "lines",
-    "load",
-    "next_tokens",
-    "padded",
-    "prepare",
+    "encode_pairs",
+    "split_held_out",
+    "read_jsonl",
+    "read_lines",
+    "load_tokeniser",
+    "next_token_collate",
+    "pad_rows",
+    "prepare_corpus",
     "source_at",
-    "train",
-    "tsv",
+    "train_tokeniser",
+    "read_tsv",
 ]

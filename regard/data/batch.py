@@ -1,7 +1,7 @@
 """Batches of text whose order is a function of seed, epoch and index alone.
 
 All satisfy core.protocols.Batches: any batch can be asked for at any time, so a run that goes on
-after a stop sees exactly what it would have seen. `follows` says whether each batch goes on where
+after a stop sees exactly what it would have seen. `continues_previous` says whether each batch goes on where
 the one before it ended, row by row; `starts(index)` says whether a batch begins anew, so that
 nothing may be carried into it. `shard(rank, world)` gives one process of several its rows.
 
@@ -24,10 +24,10 @@ _SAMPLED = 32
 """About how many batches are looked at to know data again."""
 
 
-def draws(count: int, *place: int) -> Int[Tensor, "N"]:
+def random_integers(count: int, *place: int) -> Int[Tensor, "N"]:
     """Random whole numbers from 0 to 2^63 - 1 that belong to a place, such as (seed, epoch).
 
-    >>> bool((draws(3, 1, 2) == draws(3, 1, 2)).all()), bool((draws(3, 1) == draws(3, 2)).any())
+    >>> bool((random_integers(3, 1, 2) == random_integers(3, 1, 2)).all()), bool((random_integers(3, 1) == random_integers(3, 2)).any())
     (True, False)
     """
     if not count:
@@ -37,26 +37,26 @@ def draws(count: int, *place: int) -> Int[Tensor, "N"]:
     return drawn & (2**63 - 1)
 
 
-def shuffled(count: int, *place: int) -> Int[Tensor, "N"]:
+def random_permutation(count: int, *place: int) -> Int[Tensor, "N"]:
     """The numbers from 0 to count - 1 in an order that belongs to a place.
 
-    >>> sorted(shuffled(4, 7).tolist())
+    >>> sorted(random_permutation(4, 7).tolist())
     [0, 1, 2, 3]
     """
-    return draws(count, *place).argsort(stable=True)
+    return random_integers(count, *place).argsort(stable=True)
 
 
-def within(index: int, count: int) -> int:
+def check_index(index: int, count: int) -> int:
     """The index, if an epoch of so many batches has it."""
     if not 0 <= index < count:
         raise UserError(f"index={index} is outside an epoch of {count} batches, from 0")
     return index
 
 
-def digest_of(*tensors: Tensor) -> str:
+def tensor_digest(*tensors: Tensor) -> str:
     """The SHA-256 of what tensors hold, in short.
 
-    >>> digest_of(torch.tensor([1, 2])) == digest_of(torch.tensor([1]), torch.tensor([2]))
+    >>> tensor_digest(torch.tensor([1, 2])) == tensor_digest(torch.tensor([1]), torch.tensor([2]))
     True
     """
     digest = hashlib.sha256()
@@ -66,10 +66,10 @@ def digest_of(*tensors: Tensor) -> str:
     return digest.hexdigest()[:16]
 
 
-class WholeBatches(ABC):
+class ShardableBatches(ABC):
     """Batches of so many rows each, that can be dealt out to several processes."""
 
-    follows = False
+    continues_previous = False
     """Does each batch go on where the one before it ended?"""
     prefetchable = False
     """Does a batch take so long to make that it is better begun while the one before is used?"""
@@ -88,9 +88,9 @@ class WholeBatches(ABC):
     @property
     def digest(self) -> str:
         """What the data are known again by: some of the batches, if there is nothing better."""
-        return digest_of(*self.sampled())
+        return tensor_digest(*self.sample_tensors())
 
-    def sampled(self) -> list[Tensor]:
+    def sample_tensors(self) -> list[Tensor]:
         """The tensors of some batches, in the order of their names."""
         some = range(0, len(self), max(1, len(self) // _SAMPLED))
         batches = (sorted(self.batch(0, index).items()) for index in some)
@@ -98,7 +98,7 @@ class WholeBatches(ABC):
 
     def resets_carry(self, index: int) -> bool:
         """Does a batch begin anew, so that nothing is carried into it?"""
-        return index == 0 or not self.follows
+        return index == 0 or not self.continues_previous
 
     def shard(self, rank: int, world: int) -> "Shard":
         """The rows of one process; all processes together see the batch that one would."""
@@ -109,10 +109,10 @@ class WholeBatches(ABC):
 class Shard:
     """The rows of one process: every world-th row of every batch, from its rank on."""
 
-    def __init__(self, whole: WholeBatches, rank: int, world: int) -> None:
+    def __init__(self, whole: ShardableBatches, rank: int, world: int) -> None:
         if not 0 <= rank < positive("world", world):
             raise UserError(f"rank={rank} is not among world={world} processes, from 0")
-        self.follows = whole.follows
+        self.continues_previous = whole.continues_previous
         self.prefetchable = whole.prefetchable
         self._whole = whole
         self._rows = slice(rank, None, world)
@@ -135,7 +135,7 @@ class Shard:
         return self._whole.resets_carry(index)
 
 
-class ContinuousBatches(WholeBatches):
+class ContinuousBatches(ShardableBatches):
     """A text as parallel streams, read on from batch to batch: for recurrent networks.
 
     The text is cut into `batch` streams of equal length, the rest is dropped, and each batch is the
@@ -148,7 +148,7 @@ class ContinuousBatches(WholeBatches):
     [[[0, 1, 2], [5, 6, 7]], [[3], [8]]]
     """
 
-    follows = True
+    continues_previous = True
 
     def __init__(self, ids: Integer[Tensor, "T"], batch: int, window: int) -> None:
         super().__init__(batch)
@@ -167,16 +167,16 @@ class ContinuousBatches(WholeBatches):
     @property
     def digest(self) -> str:
         """The whole text."""
-        return digest_of(self._streams)
+        return tensor_digest(self._streams)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """The next window of every stream; all epochs are the same."""
-        first = within(index, len(self)) * self._window
+        first = check_index(index, len(self)) * self._window
         read = self._streams[:, first : first + self._window + 1].long()  # [B,T+1]
         return {"tokens": read[:, :-1].contiguous(), "targets": read[:, 1:].contiguous()}
 
 
-class WindowBatches(WholeBatches):
+class WindowBatches(ShardableBatches):
     """Windows from random places of a text, with replacement: for Transformers.
 
     An epoch is `steps` batches, by default as many as would cover the text once. As nanoGPT's
@@ -214,17 +214,17 @@ class WindowBatches(WholeBatches):
     @property
     def digest(self) -> str:
         """The whole text."""
-        return digest_of(self._ids)
+        return tensor_digest(self._ids)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """Windows drawn for this epoch and index."""
-        drawn = draws(self.rows, self._seed, epoch, within(index, len(self)))
+        drawn = random_integers(self.rows, self._seed, epoch, check_index(index, len(self)))
         places = (drawn % self._places)[:, None] + self._span  # [B,T+1]
         read = self._ids[places].long()
         return {"tokens": read[:, :-1].contiguous(), "targets": read[:, 1:].contiguous()}
 
 
-class StridedBatches(WholeBatches):
+class StridedBatches(ShardableBatches):
     """Windows side by side that cover every target once, in order: for evaluation.
 
     The last window and the last batch are filled up: with `pad` for tokens and IGNORE for targets,
@@ -249,7 +249,7 @@ class StridedBatches(WholeBatches):
     def batch(self, epoch: int, index: int) -> Batch:
         """The next windows; all epochs are the same."""
         size = self.rows * self._window
-        first = within(index, len(self)) * size
+        first = check_index(index, len(self)) * size
         read = self._ids[first : first + size + 1].long()
         tokens = torch.full((size,), self._pad)
         targets = torch.full((size,), IGNORE)

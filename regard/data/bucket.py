@@ -15,22 +15,29 @@ from torch import Tensor
 
 from regard.core.errors import UserError, divides, positive
 from regard.core.protocols import Batch
-from regard.data.batch import IGNORE, Shard, WholeBatches, digest_of, shuffled, within
+from regard.data.batch import (
+    IGNORE,
+    Shard,
+    ShardableBatches,
+    check_index,
+    random_permutation,
+    tensor_digest,
+)
 
 _NARROWEST = 8
 """Shorter sentences than this share the first bucket."""
 
-NOBODY = -1
+EMPTY_ROW = -1
 """The number of a sentence that is not there: its row is all padding."""
 
-Gather = Callable[[Int[Tensor, "B"]], Batch]
+Collate = Callable[[Int[Tensor, "B"]], Batch]
 """Makes a batch of the sentences with these numbers, in this order; NOBODY is an empty row."""
 
 
-def padded(rows: Sequence[Sequence[int]], fill: int) -> Int[Tensor, "B T"]:
+def pad_rows(rows: Sequence[Sequence[int]], fill: int) -> Int[Tensor, "B T"]:
     """Rows of different lengths as one tensor.
 
-    >>> padded([[5, 6], [7]], fill=0).tolist()
+    >>> pad_rows([[5, 6], [7]], fill=0).tolist()
     [[5, 6], [7, 0]]
     """
     table = torch.full((len(rows), max((len(row) for row in rows), default=0)), fill)
@@ -39,19 +46,19 @@ def padded(rows: Sequence[Sequence[int]], fill: int) -> Int[Tensor, "B T"]:
     return table
 
 
-def next_tokens(sentences: Sequence[Sequence[int]], pad: int) -> Gather:
+def next_token_collate(sentences: Sequence[Sequence[int]], pad: int) -> Collate:
     """Every token of a sentence but the last, and every one but the first as its target.
 
-    >>> gather = next_tokens([[2, 5, 3], [2, 6, 7, 3]], pad=0)
+    >>> gather = next_token_collate([[2, 5, 3], [2, 6, 7, 3]], pad=0)
     >>> gather(torch.tensor([0, 1]))["targets"].tolist()
     [[5, 3, -100], [6, 7, 3]]
     """
 
     def gather(numbers: Int[Tensor, "B"]) -> Batch:
-        rows = [() if number == NOBODY else sentences[number] for number in numbers.tolist()]
+        rows = [() if number == EMPTY_ROW else sentences[number] for number in numbers.tolist()]
         return {
-            "tokens": padded([row[:-1] for row in rows], pad),
-            "targets": padded([row[1:] for row in rows], IGNORE),
+            "tokens": pad_rows([row[:-1] for row in rows], pad),
+            "targets": pad_rows([row[1:] for row in rows], IGNORE),
         }
 
     return gather
@@ -92,24 +99,24 @@ def _fits(widths: list[int], tokens: int) -> int:
     return bisect_right(range(len(widths)), tokens, key=lambda last: (last + 1) * widths[last])
 
 
-class BucketBatches(WholeBatches):
+class BucketBatches(ShardableBatches):
     """Sentences in batches by length: `batch` to a batch, or as many as fill `tokens_per_batch`.
 
     Each sentence comes once an epoch. `lengths` are those that padding brings to one width;
     `gather` makes the tensors.
 
     >>> sentences = [[1] * (length + 1) for length in (9, 20, 9, 20)]
-    >>> batches = BucketBatches([9, 20, 9, 20], next_tokens(sentences, 0), batch=2, seed=0)
+    >>> batches = BucketBatches([9, 20, 9, 20], next_token_collate(sentences, 0), batch=2, seed=0)
     >>> sorted(batches.batch(0, index)["tokens"].shape[1] for index in range(len(batches)))
     [9, 20]
-    >>> batches.waste(epoch=0)
+    >>> batches.padding_fraction(epoch=0)
     0.0
     """
 
     def __init__(
         self,
         lengths: Sequence[int],
-        gather: Gather,
+        gather: Collate,
         *,
         seed: int,
         batch: int | None = None,
@@ -137,20 +144,20 @@ class BucketBatches(WholeBatches):
     @property
     def digest(self) -> str:
         """The length of every sentence, and some of the batches."""
-        return digest_of(self._lengths, *self.sampled())
+        return tensor_digest(self._lengths, *self.sample_tensors())
 
     def numbers(self, epoch: int, index: int) -> Int[Tensor, "B"]:
         """Which sentences are in a batch."""
-        return self._plan(epoch)[within(index, len(self))]
+        return self._plan(epoch)[check_index(index, len(self))]
 
     def _plan(self, epoch: int) -> list[Tensor]:
         """The sentences of every batch of an epoch; that of the last one asked for is kept."""
         known = self._known
         if known is None or known[0] != epoch:
-            order = shuffled(len(self._lengths), self._seed, epoch, 0)
+            order = random_permutation(len(self._lengths), self._seed, epoch, 0)
             order = order[self._buckets[order].argsort(stable=True)]
             cut = [order[first:last] for first, last in pairwise(self._cuts)]
-            turn = shuffled(len(cut), self._seed, epoch, 1).tolist()
+            turn = random_permutation(len(cut), self._seed, epoch, 1).tolist()
             known = self._known = (epoch, [cut[place] for place in turn])
         return known[1]
 
@@ -158,9 +165,9 @@ class BucketBatches(WholeBatches):
         """The sentences of a batch as tensors."""
         numbers = self.numbers(epoch, index)
         lacking = -len(numbers) % self._multiple
-        return self.gather(torch.cat([numbers, torch.full((lacking,), NOBODY)]))
+        return self.gather(torch.cat([numbers, torch.full((lacking,), EMPTY_ROW)]))
 
-    def waste(self, epoch: int) -> float:
+    def padding_fraction(self, epoch: int) -> float:
         """How much of the batches of an epoch is padding, from 0 to 1."""
         cells = sum(
             len(numbers) * int(self._lengths[numbers].max()) for numbers in self._plan(epoch)

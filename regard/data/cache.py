@@ -12,9 +12,9 @@ import os
 import time
 from pathlib import Path
 
-from regard.core.atomic import replace_atomically
+from regard.core.atomic import PART, os_errors_as_user_errors, replace_atomically
 from regard.core.errors import UserError
-from regard.data.text.files import opened
+from regard.data.text.files import STDIN, open_bytes, read_lines
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "regard"
 
 
-def stamp(path: Path) -> dict[str, int]:
+def file_stamp(path: Path) -> dict[str, int]:
     """What changes when a file does: a look at the folder tells, not at the content."""
     status = path.stat()
     return {
@@ -40,13 +40,13 @@ def stamp(path: Path) -> dict[str, int]:
     }
 
 
-def content(path: Path, folder: Path) -> str:
+def content_digest(path: Path, folder: Path) -> str:
     """The SHA-256 of a file; read once, then known from its stamp for as long as that is the same.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> _ = (folder / "a").write_text("a")
-    >>> content(folder / "a", folder / "cache")[:8]
+    >>> content_digest(folder / "a", folder / "cache")[:8]
     'ca978112'
     """
     note = folder / "sources" / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()}.json"
@@ -57,7 +57,7 @@ def content(path: Path, folder: Path) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     changed = max(before["mtime_ns"], before["ctime_ns"])
-    if stamp(path) == before and time.time_ns() - changed > SETTLED_NS:
+    if file_stamp(path) == before and time.time_ns() - changed > SETTLED_NS:
         _note(note, {"path": str(path), "stamp": before, "sha256": digest})
     return digest
 
@@ -73,11 +73,11 @@ def _note(note: Path, held: dict[str, object]) -> None:
 
 def _stamp_of_readable(path: Path) -> dict[str, int]:
     """The stamp, or the reader's own error for a file that cannot be read."""
-    with opened(str(path)):
+    with open_bytes(str(path)):
         pass
     if not path.is_file():
         raise UserError(f"{path}: is no ordinary file; give `-` and pipe it in")
-    return stamp(path)
+    return file_stamp(path)
 
 
 def _noted(note: Path, now: dict[str, int]) -> str | None:
@@ -88,3 +88,21 @@ def _noted(note: Path, now: dict[str, int]) -> str | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return digest if isinstance(digest, str) else None
+
+
+def copy_stdin(folder: Path | None = None) -> Path:
+    """The file in the cache, named by its content, to which all of stdin is copied now."""
+    kept = (cache_folder() if folder is None else folder) / "stdin"
+    unnamed, digest = kept / f"{os.getpid()}{PART}", hashlib.sha256()
+    with replace_atomically(unnamed) as file:
+
+        def keep(taken: bytes) -> None:
+            file.write(taken)
+            digest.update(taken)
+
+        for _ in read_lines(STDIN, on_bytes=keep):
+            pass
+    path = kept / f"{digest.hexdigest()[:32]}.txt"
+    with os_errors_as_user_errors(path):
+        unnamed.replace(path)
+    return path.resolve()

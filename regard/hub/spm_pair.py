@@ -2,7 +2,7 @@
 
 The models only cut: the number of a piece is what vocab.json says, and a piece it does not have is
 unknown. So each side becomes a pipeline over the whole vocabulary, in which the pieces of the other
-language and the special tokens are such that no text has them (`UNSEEN`), followed by the pieces
+language and the special tokens are such that no text has them (`RESERVED`), followed by the pieces
 that have no number. A language code in front (`>>fra<<`) is a word of its own.
 """
 
@@ -24,10 +24,10 @@ from tokenizers import (
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
-from regard.data.text.normalise import BLANK, UNSEEN
-from regard.data.text.panics import tried
+from regard.data.text.normalise import RESERVED, SPACE_SYMBOL
 from regard.data.text.pipeline import EOS
 from regard.data.text.tokeniser import Tokeniser
+from regard.data.text.tokenizer_errors import first_use
 from regard.hub.sentencepiece import CONTROL, PAIRS, UNIGRAM, UNKNOWN, Piece, SentencePiece
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.sentencepiece import written as written_model
@@ -66,7 +66,7 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
     settings = said_in(folder / CONFIG)
     names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
     spelled = {**DEFAULTS[_FAMILY], **spelled_by(folder)}
-    roles = {name: UNSEEN + str(token) for name, token in spelled.items()}
+    roles = {name: RESERVED + str(token) for name, token in spelled.items()}
     said = {**said_in(folder / "config.json"), **said_in(folder / "generation_config.json")}
     first = said.get("decoder_start_token_id")
     made = []
@@ -76,7 +76,7 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
         model = read_model(path)
         if str(spelled["unk_token"]) not in vocabulary:
             raise UserError(f"{folder / name}: has no {spelled['unk_token']} for what is unknown")
-        with tried(str(path)):
+        with first_use(str(path)):
             pipeline = _cut_by(model, vocabulary, str(spelled["unk_token"]), count)
             marks = (roles[key] for key in ("eos_token", "pad_token"))
             pipeline.add_special_tokens(
@@ -113,19 +113,21 @@ def _cut_by(
     for token, number in vocabulary.items():
         names[number] = _named(token, scores)
     after = [token for token in scores if token not in vocabulary]
-    entries = [*names, UNSEEN, *after]
+    entries = [*names, RESERVED, *after]
     make = _unigram if model.kind == UNIGRAM else _pairs if model.kind == PAIRS else None
     if make is None:
         raise UserError("only SentencePiece models of kind unigram and bpe are known here")
     pipeline = Tokenizer(make(entries, scores, vocabulary[unknown]))
     if model.rules:
         pipeline.normalizer = normalizers.Precompiled(model.rules)
-    inside = any(BLANK in token[1:] for token in scores)  # pieces that go on into the next word
-    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(BLANK, split=not inside)
+    inside = any(
+        SPACE_SYMBOL in token[1:] for token in scores
+    )  # pieces that go on into the next word
+    pipeline.pre_tokenizer = pre_tokenizers.Metaspace(SPACE_SYMBOL, split=not inside)
     pipeline.decoder = decoders.Sequence(
         [
-            decoders.Replace(UNSEEN, ""),
-            decoders.Replace(BLANK, " "),
+            decoders.Replace(RESERVED, ""),
+            decoders.Replace(SPACE_SYMBOL, " "),
             decoders.Fuse(),
             decoders.Replace(Regex("^ +| +$"), ""),
         ]
@@ -136,12 +138,12 @@ def _cut_by(
 def _named(token: str, scores: Mapping[str, float]) -> str:
     """What a token of the vocabulary is called in the pipeline of one side.
 
-    >>> _named("▁a", {"▁a": -1.0}), _named(">>fra<<", {}), _named("</s>", {}) == UNSEEN + "</s>"
+    >>> _named("▁a", {"▁a": -1.0}), _named(">>fra<<", {}), _named("</s>", {}) == RESERVED + "</s>"
     ('▁a', '▁>>fra<<', True)
     """
     if token in scores:
         return token
-    return BLANK + token if _is_code(token) else UNSEEN + token
+    return SPACE_SYMBOL + token if _is_code(token) else RESERVED + token
 
 
 def _is_code(token: str) -> bool:
@@ -156,7 +158,7 @@ def _unigram(entries: list[str], scores: Mapping[str, float], unknown: int) -> m
 
 def _pairs(entries: list[str], scores: Mapping[str, float], unknown: int) -> models.BPE:
     """Neighbours made one as long as that gives a piece, the best piece first."""
-    codes = [entry for entry in entries if _is_code(entry.removeprefix(BLANK))]
+    codes = [entry for entry in entries if _is_code(entry.removeprefix(SPACE_SYMBOL))]
     if codes:
         raise UserError(f"a bpe model with language codes ({codes[0]}) is not known here")
     merges = sorted(
@@ -192,7 +194,7 @@ def write_pair(pair: Pair, folder: Path, longest: int) -> None:
     if any(each.rules is None for each in sides):
         _write_one(pair, folder, longest)
         return
-    spelled = {name: token.removeprefix(UNSEEN) for name, token in pair.target.spelled.items()}
+    spelled = {name: token.removeprefix(RESERVED) for name, token in pair.target.spelled.items()}
     spelled.pop("bos_token", None)
     vocabularies = [_numbers(each) for each in sides]
     separate = vocabularies[0] != vocabularies[1]
@@ -223,7 +225,7 @@ def _write_one(pair: Pair, folder: Path, longest: int) -> None:
             "two: train with data.joint=true to save such a model"
         )
     pipeline = Tokenizer.from_str(pair.target.json)
-    end = pair.target.spelling(EOS)
+    end = pair.target.special_token(EOS)
     if end is not None:
         _ended(pipeline, end)
     for side in _SIDES:  # of an earlier export; with these the folder would be read as those
@@ -245,8 +247,8 @@ def _numbers(tokeniser: Tokeniser) -> dict[str, int]:
 
 def _plain(entry: str) -> str:
     """A token as vocab.json spells it."""
-    code = entry.removeprefix(BLANK)
-    return code if _is_code(code) else entry.removeprefix(UNSEEN)
+    code = entry.removeprefix(SPACE_SYMBOL)
+    return code if _is_code(code) else entry.removeprefix(RESERVED)
 
 
 def _model_of(tokeniser: Tokeniser) -> SentencePiece:
@@ -265,6 +267,6 @@ def _model_of(tokeniser: Tokeniser) -> SentencePiece:
     pieces = {
         token: Piece(token, score)
         for token, score in reversed(held)
-        if not token.startswith(UNSEEN) and not _is_code(token.removeprefix(BLANK))
+        if not token.startswith(RESERVED) and not _is_code(token.removeprefix(SPACE_SYMBOL))
     }
     return SentencePiece((*ours, *reversed(pieces.values())), kind, tokeniser.rules.data)

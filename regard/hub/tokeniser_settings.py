@@ -12,8 +12,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from regard.core.errors import UserError
-from regard.data.text.panics import tried
 from regard.data.text.tokeniser import Tokeniser
+from regard.data.text.tokenizer_errors import first_use
 from regard.hub.store import shortened
 
 _OWN = {"BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "GPT2Tokenizer"}
@@ -46,7 +46,7 @@ def settled(
             held |= {key: None if each is None else bool(each) for key, each in wanted.items()}
     if whole == json.loads(tokeniser.json):
         return tokeniser
-    with tried(str(path)):
+    with first_use(str(path)):
         return Tokeniser(Tokenizer.from_str(json.dumps(whole)), str(path), tokeniser.spelled)
 
 

@@ -23,10 +23,10 @@ from tokenizers import (
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, choose
-from regard.data.text.normalise import UNSEEN
-from regard.data.text.panics import tried
-from regard.data.text.token_roles import ROLES, spelled_in
-from regard.data.text.tokeniser import Tokeniser, load
+from regard.data.text.normalise import RESERVED
+from regard.data.text.special_tokens import SPECIAL_ROLES, special_tokens_in
+from regard.data.text.tokeniser import Tokeniser, load_tokeniser
+from regard.data.text.tokenizer_errors import first_use
 from regard.hub.store import read_json, said_in
 from regard.hub.tokeniser_settings import add_tokens, settled
 
@@ -49,11 +49,11 @@ def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
     path = folder / "tokenizer.json"
     said = said_in(folder / CONFIG)
     if path.exists():
-        whole = settled(load(path, spelled), said, DEFAULTS.get(family, {}), path)
+        whole = settled(load_tokeniser(path, spelled), said, DEFAULTS.get(family, {}), path)
         return fitted(whole, rows, path)
     make = choose("family of tokenisers", family, _MAKERS)
     settings = {**DEFAULTS[family], **said, **spelled}
-    with tried(str(folder)):
+    with first_use(str(folder)):
         pipeline = make(folder, settings)
         add_tokens(pipeline, said, folder / CONFIG)
         _add_marks(pipeline, folder, settings)
@@ -79,7 +79,7 @@ def fitted(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
 
 def unused(number: int) -> str:
     """The name of a number that the vocabulary leaves out."""
-    return f"{UNSEEN}{UNSEEN}{number}"
+    return f"{RESERVED}{RESERVED}{number}"
 
 
 def untokened(tokeniser: Tokeniser) -> int:
@@ -248,8 +248,8 @@ def between_marks(tokeniser: Tokeniser) -> Tokeniser:
 def _named_roles(tokeniser: Tokeniser) -> dict[str, str]:
     """The special tokens a tokeniser has, by the names that `transformers` calls them."""
     found = {}
-    for role, names in ROLES.items():
-        spelling = tokeniser.spelling(role)
+    for role, names in SPECIAL_ROLES.items():
+        spelling = tokeniser.special_token(role)
         if spelling is not None:
             found[names[0]] = spelling
     return found
@@ -258,8 +258,8 @@ def _named_roles(tokeniser: Tokeniser) -> dict[str, str]:
 def spelled_by(folder: Path) -> dict[str, str]:
     """The special tokens that a folder names."""
     return {
-        **spelled_in(said_in(folder / CONFIG)),
-        **spelled_in(said_in(folder / "special_tokens_map.json")),
+        **special_tokens_in(said_in(folder / CONFIG)),
+        **special_tokens_in(said_in(folder / "special_tokens_map.json")),
     }
 
 
@@ -288,7 +288,7 @@ def write_json(path: Path, values: Mapping[str, object]) -> None:
         file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())
 
 
-_NAMES = tuple(name for names in ROLES.values() for name in names)
+_NAMES = tuple(name for names in SPECIAL_ROLES.values() for name in names)
 """What `transformers` calls special tokens."""
 
 _Maker = Callable[[Path, _Settings], Tokenizer]

@@ -53,7 +53,7 @@ class SentenceCut:
                 yield order[begin:place]
                 begin = place
 
-    def waste(self) -> float:
+    def padding_fraction(self) -> float:
         """How much of what is read is padding, from 0 to 1."""
         cells = sum(len(group) * int(self.lengths[group].max()) for group in self.groups())
         return 1.0 - int(self.lengths.sum()) / cells if cells else 0.0

@@ -187,7 +187,7 @@ def _sides_of(folder: Path, loaded: hub.Loaded) -> dict[str, Tokeniser]:
 def _told_of(folder: Path, loaded: hub.Loaded, sides: Mapping[str, Tokeniser]) -> Sequence[str]:
     """What there is to say of tokenisers; a masked language model without a mask is refused."""
     guesses = isinstance(loaded.model, BERT) and loaded.model.config.words
-    if guesses and any(each.spelling(MASK) is None for each in sides.values()):
+    if guesses and any(each.special_token(MASK) is None for each in sides.values()):
         raise UserError(
             f"{folder}: the tokeniser has no mask token, and the model guesses hidden words; name "
             "one as mask_token in tokenizer_config.json, or take the encoder alone with "

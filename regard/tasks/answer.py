@@ -21,11 +21,11 @@ from regard.core.inputs import Input, Pair, check_kind
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
 from regard.data import IGNORE, BucketBatches
-from regard.data import load as load_tokeniser
-from regard.data.text.files import lines
+from regard.data import load_tokeniser as load_tokeniser
+from regard.data.text.files import read_lines
 from regard.data.text.labelled import labelled_form
-from regard.data.text.questions import Question, questions
-from regard.data.text.windows import NumberedWindows, Window, Windowing
+from regard.data.text.questions import PassageQuestion, read_questions
+from regard.data.text.windows import EncodedWindows, PassageWindow, Windowing
 from regard.outputs.spans import Spans
 from regard.tasks.abilities import Prediction, Reading
 from regard.tasks.classification_data import divided
@@ -98,7 +98,7 @@ class Answering(Tokenised):
 
         def texts() -> Iterator[str]:
             last = ""
-            for each in questions(str(found(folder, data.train, data.origin))):
+            for each in read_questions(str(found(folder, data.train, data.origin))):
                 yield each.text
                 if each.passage != last:
                     yield from each.passage.splitlines()
@@ -110,26 +110,26 @@ class Answering(Tokenised):
     @property
     def windowing(self) -> Windowing:
         """How questions become windows."""
-        data, frame = self.data, self.tokeniser.frame
-        if frame is None:
+        data, template = self.data, self.tokeniser.template
+        if template is None:
             raise UserError("the tokeniser of this run puts no marks around a question")
         return Windowing(
             tokeniser=self.tokeniser,
-            frame=frame,
+            template=template,
             window=data.window,
             stride=data.stride,
             longest_question=data.longest_question,
         )
 
-    def questions(self, split: Split) -> list[Question]:
+    def questions(self, split: Split) -> list[PassageQuestion]:
         """The questions of a split."""
         data = self.data
         path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
         if path is None:
             raise UserError(f"this recipe has no {split} questions; set data.{split}")
         if split != "train" and isinstance(path, str):
-            return list(questions(str(found(self.folder, path, data.origin))))
-        every = list(questions(str(found(self.folder, data.train, data.origin))))
+            return list(read_questions(str(found(self.folder, path, data.origin))))
+        every = list(read_questions(str(found(self.folder, data.train, data.origin))))
         apart, rest = divided(len(every), data.validation, None, data.seed)
         chosen = [every[each] for each in (rest if split == "train" else apart)]
         if split == "train" and not data.unanswerable:
@@ -141,12 +141,12 @@ class Answering(Tokenised):
                     )
         return chosen
 
-    def numbers(self, asked: Sequence[Question]) -> NumberedWindows:
+    def numbers(self, asked: Sequence[PassageQuestion]) -> EncodedWindows:
         """Questions as numbers."""
-        return NumberedWindows(self.windowing.windows(asked), self.tokeniser.pad)
+        return EncodedWindows(self.windowing.windows(asked), self.tokeniser.pad)
 
     @cached_property
-    def _training(self) -> NumberedWindows:
+    def _training(self) -> EncodedWindows:
         return self.numbers(self.questions("train"))
 
     def batches(self) -> BucketBatches:
@@ -183,7 +183,7 @@ class Answering(Tokenised):
             scored["no_answer_right"] = 100 * right / len(empty) if empty else 0.0
         return scored
 
-    def found(self, model: nn.Module, asked: Sequence[Question]) -> list[Found]:
+    def found(self, model: nn.Module, asked: Sequence[PassageQuestion]) -> list[Found]:
         """The best answer to each question, over all windows of its passage."""
         best: list[Found | None] = [None] * len(asked)
         held = self.numbers(asked)
@@ -206,7 +206,12 @@ class Answering(Tokenised):
         return [self._given(each) for each in best if each is not None]
 
     def _spelled(
-        self, asked: Question, window: Window, place: Sequence[int], score: float, empty: float
+        self,
+        asked: PassageQuestion,
+        window: PassageWindow,
+        place: Sequence[int],
+        score: float,
+        empty: float,
     ) -> Found:
         """A span of tokens as a part of the passage."""
         if score == float("-inf"):
@@ -227,8 +232,8 @@ class Answering(Tokenised):
     def inputs(self, path: str) -> list[Input]:
         """The questions of a file, or lines of question, tab and passage."""
         if path.endswith((".txt", ".tsv")) or labelled_form(path) == "tsv":
-            return [self.parse(text, f"{path}:{number}") for number, (text,) in lines(path)]
-        return [Pair(each.text, each.passage) for each in questions(path)]
+            return [self.parse(text, f"{path}:{number}") for number, (text,) in read_lines(path)]
+        return [Pair(each.text, each.passage) for each in read_questions(path)]
 
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
         """The answer to each question, its place in the passage, and its score."""
@@ -274,11 +279,11 @@ class Answering(Tokenised):
         ]
 
 
-def _question_of(given: Input) -> Question:
+def _question_of(given: Input) -> PassageQuestion:
     """A question with its passage, and without an answer."""
     check_kind(given, (Pair,), "answer")
     text, passage = parts_of(given)
-    return Question("", text, passage, (), "")
+    return PassageQuestion("", text, passage, (), "")
 
 
 def better(one: Found | None, other: Found) -> Found:

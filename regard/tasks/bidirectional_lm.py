@@ -146,7 +146,7 @@ def spellings(tokeniser: Tokeniser) -> Tensor:
 class SpelledBatches(ShardableBatches):
     """Windows of a text with `characters` [B,T,C]; rare tokens are unknown but as they are spelled."""
 
-    follows = True
+    continues_previous = True
 
     def __init__(
         self, batches: ContinuousBatches, characters: Tensor, predicted: int, unknown: int

@@ -37,7 +37,7 @@ class Examples(Config):
     validation: FileOrShare = 0.1
     """Another file, or the share of the training examples to keep for it."""
     test: str | None = None
-    form: Literal["tsv", "csv", "jsonl", "line", "folder", "babi"] | None = None
+    format: Literal["tsv", "csv", "jsonl", "line", "folder", "babi"] | None = None
     """What the files are; without it, what their names tell."""
     text: _Fields = ()
     """The column or field of the text, or two of a pair: `["premise", "hypothesis"]`."""
@@ -45,10 +45,10 @@ class Examples(Config):
     """The column or field of the label."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
-    words: Literal["blank", "plain"] = "blank"
+    words: Literal["whitespace", "plain"] = "whitespace"
     """Words are what stands between blanks; or a running text is split, signs apart."""
     lowercase: bool = False
-    sentences: Literal["none", "marks", "lines"] = "none"
+    sentences: Literal["none", "punctuation", "lines"] = "none"
     """Keep the sentences of a text apart: they end at . ! ? or at the end of a line."""
     tokeniser: Literal["word", "char", "byte", "bpe", "wordpiece", "wordpiece_cased", "source"] = (
         "word"
@@ -59,10 +59,10 @@ class Examples(Config):
     min_frequency: PositiveInt = 1
     max_length: PositiveInt | None = None
     """How many tokens of a text are read; the rest is cut off."""
-    frame: Literal["own", "gpt"] = "own"
+    template: Literal["own", "gpt"] = "own"
     """The marks around texts: those of the tokeniser, if it has any; or a start, a delimiter and an
     extract mark behind its vocabulary, as GPT's classifiers read them."""
-    both_ways: bool = False
+    both_orders: bool = False
     """Read a pair in both orders and add up what is said of it, where neither text is the first."""
     characters: bool = False
     """Give models the spelling of each word too."""
@@ -89,8 +89,8 @@ class Examples(Config):
             raise UserError(
                 f'characters and vectors are for tokeniser="word", not {self.tokeniser!r}'
             )
-        if self.both_ways and len(self.text) != 2:
-            raise UserError("both_ways is for pairs: name two fields in data.text")
+        if self.both_orders and len(self.text) != 2:
+            raise UserError("both_orders is for pairs: name two fields in data.text")
         if len(self.text) == 2 and self.sentences != "none":
             raise UserError("a pair of texts is not split into sentences; leave sentences out")
         if "-" in (self.train, self.validation, self.test):
@@ -101,7 +101,7 @@ class Examples(Config):
 def pieces(texts: Sequence[str], data: Examples) -> list[list[str]]:
     """A text as tokenisers take it: its sentences, the parts of a pair, or all as one piece.
 
-    >>> pieces(["Good. Very!"], Examples(train="a", words="plain", sentences="marks"))
+    >>> pieces(["Good. Very!"], Examples(train="a", words="plain", sentences="punctuation"))
     [['Good', '.'], ['Very', '!']]
     """
     if data.sentences == "none":
@@ -128,7 +128,7 @@ def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
 def read(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
     """The examples of a file of the data folder."""
     place = found(folder, path, data.origin)
-    source = LabelledText(path=str(place), form=data.form, text=data.text, label=data.label)
+    source = LabelledText(path=str(place), form=data.format, text=data.text, label=data.label)
     for example in source.examples():
         if example.label is None:
             raise UserError(f"{example.where}: there is no label; set data.label")

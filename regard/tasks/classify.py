@@ -90,8 +90,8 @@ class Classification(Labelling):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The vocabulary, with the marks of a frame, and the number of classes."""
-        marks = 3 if self.data.frame == "gpt" else 0
+        """The vocabulary, with the marks of a template, and the number of classes."""
+        marks = 3 if self.data.template == "gpt" else 0
         return {**super().sizes, "vocabulary": self.tokeniser.vocabulary + marks}
 
     @property
@@ -106,15 +106,15 @@ class Classification(Labelling):
             data.max_length,
             self.source,
             self.source_lowercase,
-            self.frame,
-            data.both_ways,
+            self.template,
+            data.both_orders,
         )
 
     @property
-    def frame(self) -> InputTemplate | None:
+    def template(self) -> InputTemplate | None:
         """The marks around texts, if there are any."""
-        if self.data.frame == "own":
-            return self.tokeniser.frame
+        if self.data.template == "own":
+            return self.tokeniser.template
         start, delimiter, extract = (self.tokeniser.vocabulary + mark for mark in range(3))
         return InputTemplate(before=(start,), between=(delimiter,), after=(extract,))
 
@@ -265,7 +265,7 @@ class Classification(Labelling):
         all the files in it.
         """
         form = labelled_form(path)
-        own = self.data.form or labelled_form(str(self.folder / self.data.train))
+        own = self.data.format or labelled_form(str(self.folder / self.data.train))
         if form == "folder" and own == "folder":
             return [text for file in files_in(path) for text in self.inputs(file)]
         if form == "line" and (own == "folder" or self.data.sentences == "lines"):
@@ -292,7 +292,9 @@ class Classification(Labelling):
             p = Classes.of(model, placed_with(model, batch)).logits[0].float().softmax(0)
         best = int(p.argmax())
         # In both orders, a class comes from two passes, and this is only one of them.
-        title = given.title if self.data.both_ways else f"{self.labels[best]} {float(p[best]):.4f}"
+        title = (
+            given.title if self.data.both_orders else f"{self.labels[best]} {float(p[best]):.4f}"
+        )
         return Reading(
             title=title,
             axes={
@@ -305,7 +307,7 @@ class Classification(Labelling):
     def labelled(self, parts: Sequence[str]) -> tuple[Batch, list[str], list[str]]:
         """One text as a batch, the text of each of its tokens, and its sentences if it has any."""
         batch = self.numbers_of([parts]).gather(torch.tensor([0]))
-        if self.frame is not None:
+        if self.template is not None:
             numbers, known = batch["tokens"][0].tolist(), self.tokeniser.vocabulary
             marks = {known: "<start>", known + 1: "<delimiter>", known + 2: "<extract>"}
             return batch, [marks.get(each) or self.tokeniser.token(each) for each in numbers], []
@@ -341,7 +343,7 @@ class Classification(Labelling):
     @property
     def adds_special_tokens(self) -> bool:
         """A start, a delimiter and an extract token, as GPT's classifiers have them."""
-        return self.data.frame == "gpt"
+        return self.data.template == "gpt"
 
     @classmethod
     def checkpoint_data(cls, context: int) -> dict[str, object]:
@@ -356,16 +358,16 @@ class Classification(Labelling):
 
     def checkpoint_problem(self) -> str | None:
         """Models of transformers read a pair in one order."""
-        if not self.data.both_ways:
+        if not self.data.both_orders:
             return None
         return (
-            "reads pairs in both orders and adds up their logits (data.both_ways), which no model "
-            "of transformers does; train with data.both_ways=false to write it"
+            "reads pairs in both orders and adds up their logits (data.both_orders), which no model "
+            "of transformers does; train with data.both_orders=false to write it"
         )
 
     def notes(self) -> list[str]:
         """The classes, and how much padding the training batches hold."""
-        waste = self.batches().waste(0)
+        waste = self.batches().padding_fraction(0)
         return [f"classes: {', '.join(self.labels)}", f"padding of training batches: {waste:.1%}"]
 
     def subject(self, split: Split, *, most: int, seed: int) -> Subject:
@@ -408,11 +410,11 @@ def _classes_of(model: nn.Module, batch: Batch) -> Classes:
     For a pair in both orders logits are added up, as Radford et al. (2018, section 3.3) do with the
     states under a linear layer.
     """
-    turned = {n.removeprefix("turned_"): each for n, each in batch.items() if "turned_" in n}
+    swapped = {n.removeprefix("swapped_"): each for n, each in batch.items() if "swapped_" in n}
     output = Classes.of(model, batch)
-    if not turned:
+    if not swapped:
         return output
-    other = Classes.of(model, turned)
+    other = Classes.of(model, swapped)
     both = [each.auxiliary for each in (output, other) if each.auxiliary is not None]
     return Classes(
         output.logits + other.logits, auxiliary=torch.stack(both).sum() if both else None

@@ -19,22 +19,22 @@ from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Batches, Carry, InTurns, Loss, Selectable, Stepper
 from regard.data import (
     IGNORE,
-    WHOLE,
+    WHOLE_TEXT,
     ContinuousBatches,
     Corpus,
-    Part,
-    Source,
     StridedBatches,
+    TextPart,
+    TextSource,
     Tokeniser,
     WindowBatches,
-    held_out,
-    prepare,
+    prepare_corpus,
     source_at,
-    train,
+    split_held_out,
+    train_tokeniser,
 )
-from regard.data import load as load_tokeniser
+from regard.data import load_tokeniser as load_tokeniser
+from regard.data.cache import copy_stdin
 from regard.data.text.files import STDIN
-from regard.data.text.spool import spooled
 from regard.decode import GenerationRequest, TextPiece, stream_text
 from regard.outputs.next_token import NextTokens
 from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
@@ -61,7 +61,7 @@ class Texts(Config):
     """The column of a TSV or the field of a JSONL file that holds the text."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
-    words: Literal["blank", "plain"] = "blank"
+    words: Literal["whitespace", "plain"] = "whitespace"
     """Words are what stands between blanks; or a running text is split, signs apart."""
     lowercase: bool = False
     tokeniser: Literal["word", "char", "byte", "bpe"] = "word"
@@ -91,7 +91,7 @@ class Texts(Config):
     def with_stdin_kept(self) -> "Texts":
         """The same texts; of one on stdin, the copy that is made now."""
         piped = [name for name in ("train", "validation", "test") if getattr(self, name) == STDIN]
-        return self.model_copy(update=dict.fromkeys(piped, str(spooled()))) if piped else self
+        return self.model_copy(update=dict.fromkeys(piped, str(copy_stdin()))) if piped else self
 
 
 @dataclass(frozen=True)
@@ -175,19 +175,19 @@ class LanguageModelling(Tokenised):
     def corpus(self, split: Split) -> Corpus:
         """One of the texts, tokenised."""
         path, part = self._place(split)
-        return prepare([_source_in(self.folder, path, self.data)], self.tokeniser, part=part)
+        return prepare_corpus([_source_in(self.folder, path, self.data)], self.tokeniser, part=part)
 
-    def _place(self, split: Split) -> tuple[str, Part]:
+    def _place(self, split: Split) -> tuple[str, TextPart]:
         share = self.data.validation if isinstance(self.data.validation, float) else None
         if split == "train":
-            return self.data.train, WHOLE if share is None else held_out(share)[0]
+            return self.data.train, WHOLE_TEXT if share is None else split_held_out(share)[0]
         if split == "validation":
             if isinstance(self.data.validation, str):
-                return self.data.validation, WHOLE
-            return self.data.train, held_out(share or 0.1)[1]
+                return self.data.validation, WHOLE_TEXT
+            return self.data.train, split_held_out(share or 0.1)[1]
         if self.data.test is None:
             raise UserError("this recipe has no test text; set data.test, or use the validation")
-        return self.data.test, WHOLE
+        return self.data.test, WHOLE_TEXT
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
         """What people call the mean loss per token."""
@@ -296,10 +296,10 @@ def _new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
     """A tokeniser trained on the training text."""
     source = _source_in(folder, data.train, data)
     texts = (text for record in source.records() for text in record.texts)
-    return train(data.tokeniser, texts, data.vocabulary, data.min_frequency)
+    return train_tokeniser(data.tokeniser, texts, data.vocabulary, data.min_frequency)
 
 
-def _source_in(folder: Path, path: str, data: Texts) -> Source:
+def _source_in(folder: Path, path: str, data: Texts) -> TextSource:
     """A text in the data folder."""
     place = str(found(folder, path, data.origin))
     return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)

@@ -24,15 +24,20 @@ from regard.core.errors import UserError
 from regard.core.inputs import Input, Pair, Text, check_kind
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import IGNORE, padded
-from regard.data import load as load_tokeniser
-from regard.data.batch import shuffled
-from regard.data.text.documents import Documents, TokenisedDocuments, documents_in, sources_at
-from regard.data.text.encoding import PADDED
+from regard.data import IGNORE, pad_rows
+from regard.data import load_tokeniser as load_tokeniser
+from regard.data.batch import random_permutation
+from regard.data.text.documents import (
+    DocumentSource,
+    TokenisedDocuments,
+    document_sources,
+    tokenise_documents,
+)
+from regard.data.text.encoding import PADDING_PART
 from regard.data.text.masking import Masking
 from regard.data.text.pipeline import MASK
-from regard.data.text.pretraining import Passages, PretrainingBatches
-from regard.data.text.special_tokens import Frame
+from regard.data.text.pretraining import PretrainingBatches, PretrainingInputs
+from regard.data.text.special_tokens import InputTemplate
 from regard.outputs.masked_lm import MaskedLMOutput, masked_in, pairs_in
 from regard.tasks.abilities import Choice, Prediction, Reading
 from regard.tasks.over_texts import learnt, placed_with
@@ -63,9 +68,9 @@ class DocumentTexts(Config):
     test: _Files | None = None
     field: str | int | None = None
     """The column of TSV or the field of JSONL files that holds a document."""
-    apart: Literal["blank", "line", "file", "archive"] | None = None
+    document_boundary: Literal["blank_line", "line", "file", "archive"] | None = None
     """What sets documents apart; without it, what the names tell."""
-    sentences: Literal["lines", "marks"] = "lines"
+    sentences: Literal["lines", "punctuation"] = "lines"
     """Sentences are lines, or end at . ! ? too."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
@@ -133,18 +138,18 @@ class MaskedLM(Tokenised):
         return cls(data, folder, tokeniser)
 
     @property
-    def frame(self) -> Frame:
+    def template(self) -> InputTemplate:
         """What stands around inputs."""
-        if self.tokeniser.frame is None:
+        if self.tokeniser.template is None:
             raise UserError(
                 "the tokeniser of this run puts no marks around a text, so it is none of a masked "
                 'language model; take tokeniser = "wordpiece"'
             )
-        return self.tokeniser.frame
+        return self.tokeniser.template
 
     @cached_property
     def _trained_on(self) -> TokenisedDocuments:
-        return documents_in(
+        return tokenise_documents(
             list(_sources_of(self.data, self.folder, self.data.train)), self.tokeniser
         )
 
@@ -155,23 +160,23 @@ class MaskedLM(Tokenised):
             raise UserError("this recipe has no test documents; set data.test")
         named = {"train": data.train, "validation": data.validation, "test": data.test}[split]
         if split != "train" and isinstance(named, tuple):
-            return documents_in(list(_sources_of(data, self.folder, named)), self.tokeniser)
+            return tokenise_documents(list(_sources_of(data, self.folder, named)), self.tokeniser)
         if not isinstance(data.validation, float):
             return self._trained_on
         every = self._trained_on
-        order = shuffled(len(every), data.seed, 0)
+        order = random_permutation(len(every), data.seed, 0)
         kept = max(1, round(data.validation * len(every)))
         if len(every) - kept < 1:
             raise UserError(f"{data.train[0]}: too few documents to keep some for validation")
         chosen = order[:kept] if split == "validation" else order[kept:]
         return every.only(chosen.sort().values)
 
-    def passages(self, split: Split) -> Passages:
+    def passages(self, split: Split) -> PretrainingInputs:
         """How the documents of a split become inputs."""
         data, tokeniser = self.data, self.tokeniser
-        return Passages(
+        return PretrainingInputs(
             documents=self.documents(split),
-            frame=self.frame,
+            template=self.template,
             pad=tokeniser.pad,
             masking=Masking(
                 mask=tokeniser.mask,
@@ -208,7 +213,7 @@ class MaskedLM(Tokenised):
         output, targets = MaskedLMOutput.of(model, batch, carry), batch["targets"]
         where = targets != IGNORE
         items, hidden, words = int(where.sum()), masked_in(batch), output.masked_words()
-        pairs, apart = pairs_in(batch) if self.data.next_sentence else 0, batch["apart"]
+        pairs, apart = pairs_in(batch) if self.data.next_sentence else 0, batch["random_next"]
         nll = output.next_sentence_nll(apart) if pairs else None
         beside = right = torch.zeros((), device=targets.device)
         if nll is not None and output.next_sentence is not None:
@@ -255,7 +260,7 @@ class MaskedLM(Tokenised):
 
     def _masked(self, text: str) -> str:
         """A text in which hidden words are written as here: RoBERTa writes `<mask>`."""
-        own = self.tokeniser.spelling(MASK)
+        own = self.tokeniser.special_token(MASK)
         return text if own is None else text.replace(own, MASK)
 
     def framed(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -264,12 +269,12 @@ class MaskedLM(Tokenised):
         for text in texts:
             *before, last = self._masked(text).split(MASK)
             # A blank belongs to the word behind it, which is hidden: byte pairs would keep it.
-            rows = self.tokeniser.rows([*(each.rstrip() for each in before), last])
+            rows = self.tokeniser.encode_each([*(each.rstrip() for each in before), last])
             joined = list(rows[0])
             for row in rows[1:]:
                 joined += [self.tokeniser.mask, *row]
             held.append(joined)
-        tokens, parts = self.frame.around(held)
+        tokens, parts = self.template.apply(held)
         if len(tokens) > self.data.window:
             raise UserError(
                 f"a text of {len(tokens)} tokens, marks included; this model was trained on "
@@ -284,9 +289,9 @@ class MaskedLM(Tokenised):
     def _batch(self, texts: Sequence[Sequence[str]]) -> Batch:
         framed = [self.framed(each) for each in texts]
         return {
-            "tokens": padded([tokens for tokens, _ in framed], self.tokeniser.pad),
+            "tokens": pad_rows([tokens for tokens, _ in framed], self.tokeniser.pad),
             "lengths": torch.tensor([len(tokens) for tokens, _ in framed]),
-            "parts": padded([parts for _, parts in framed], PADDED),
+            "parts": pad_rows([parts for _, parts in framed], PADDING_PART),
         }
 
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
@@ -345,7 +350,7 @@ class MaskedLM(Tokenised):
         documents = self.documents("train")
         return [
             f"{len(documents):,} documents of {int(documents.begins[-1]):,} tokens",
-            f"padding of training batches: {self.batches().waste(0):.1%}",
+            f"padding of training batches: {self.batches().padding_fraction(0):.1%}",
         ]
 
 
@@ -395,8 +400,12 @@ def _without_head(texts: Sequence[str], *, words: bool, follows: bool) -> UserEr
     return UserError(f"{texts[0][:60]!r}: this model predicts {what}")
 
 
-def _sources_of(data: DocumentTexts, folder: Path, names: Sequence[str]) -> Iterator[Documents]:
+def _sources_of(
+    data: DocumentTexts, folder: Path, names: Sequence[str]
+) -> Iterator[DocumentSource]:
     """Where the documents of some files are."""
     for name in names:
         place = str(found(folder, name, data.origin))
-        yield from sources_at(place, data.field, apart=data.apart, sentences=data.sentences)
+        yield from document_sources(
+            place, data.field, boundary=data.document_boundary, sentences=data.sentences
+        )

@@ -59,6 +59,6 @@ def take_rows(batches: Iterable[Batch], most: int) -> Iterator[Batch]:
 def special_tokens(tokeniser: Tokeniser) -> tuple[int, ...]:
     """The tokens that stand for no text, such as the start and the end; not the unknown word."""
     special = set(tokeniser.special.nonzero()[:, 0].tolist())
-    special |= {tokeniser.bos} if tokeniser.spelling(BOS) else set()
-    special |= {tokeniser.eos} if tokeniser.spelling(EOS) else set()
-    return tuple(sorted(special - ({tokeniser.unk} if tokeniser.spelling(UNK) else set())))
+    special |= {tokeniser.bos} if tokeniser.special_token(BOS) else set()
+    special |= {tokeniser.eos} if tokeniser.special_token(EOS) else set()
+    return tuple(sorted(special - ({tokeniser.unk} if tokeniser.special_token(UNK) else set())))

@@ -150,10 +150,10 @@ class Tagging(Labelling):
 
     def numbers_of(self, texts: Sequence[Sequence[str]]) -> EncodedTexts:
         """Sentences of words as numbers."""
-        if self.tokeniser.frame is not None:
+        if self.tokeniser.template is not None:
             cut = TextReading(self.tokeniser, longest=self.data.max_length)
             held = [_looked_up(each, self.data) for each in texts]
-            return encode_word_pieces(held, cut, self.tokeniser.frame)
+            return encode_word_pieces(held, cut, self.tokeniser.template)
         plain = TextReading(self.tokeniser)
         looked = encode_texts(([_looked_up(each, self.data)] for each in texts), plain)
         if not self.data.characters and self.source is None:
@@ -322,7 +322,7 @@ class Tagging(Labelling):
     def labelled(self, words: Sequence[str]) -> tuple[Batch, list[str]]:
         """One sentence as a batch, and the text of each of its tokens."""
         batch = self.numbers_of([words]).gather(torch.tensor([0]))
-        if self.tokeniser.frame is None:
+        if self.tokeniser.template is None:
             return batch, list(words)
         return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
 
@@ -363,7 +363,7 @@ class Tagging(Labelling):
 
     def notes(self) -> list[str]:
         """How F1 is counted, and how much padding the training batches hold."""
-        waste = self.batches().waste(0)
+        waste = self.batches().padding_fraction(0)
         return [
             "f1: over chunks, as conlleval counts them",
             f"padding of training batches: {waste:.1%}",

@@ -28,8 +28,8 @@ from regard.core.inputs import (
     written_kind,
 )
 from regard.core.protocols import Batch, Batches, Carry, Loss
-from regard.data.batch import WholeBatches
-from regard.data.text.files import lines
+from regard.data.batch import ShardableBatches
+from regard.data.text.files import read_lines
 from regard.data.text.tokeniser import Tokeniser
 
 Split = Literal["train", "validation", "test"]
@@ -83,7 +83,7 @@ class OpenTask(ABC):
         """The splits there are."""
 
     @abstractmethod
-    def batches(self) -> WholeBatches:
+    def batches(self) -> ShardableBatches:
         """The training batches."""
 
     @abstractmethod
@@ -128,7 +128,7 @@ class OpenTask(ABC):
         """The inputs in a file: one a line if they are texts, else the file itself."""
         if self.takes and not issubclass(self.takes[0], Written):
             return [read_file(self.takes[0], path, LOCAL_LIMITS)]
-        return [self.parse(text, f"{path}:{number}") for number, (text,) in lines(path)]
+        return [self.parse(text, f"{path}:{number}") for number, (text,) in read_lines(path)]
 
     def length(self, given: Input) -> int:
         """How many positions a model reads of an input; a server limits them.

@@ -24,7 +24,7 @@ from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss, Stepper
 from regard.data import IGNORE, BucketBatches, Tokeniser
 from regard.data.text.alignment import Links, hard, merged, words_of
-from regard.data.text.parallel import EncodedPairs, Kept, Numbering, encoded
+from regard.data.text.parallel import EncodedPairs, PairCounts, PairTokenisers, encode_pairs
 from regard.data.text.synthetic import TextPair
 from regard.decode.beam import Beam
 from regard.decode.sentences import decode
@@ -78,7 +78,7 @@ class Translation(OpenTask):
     data: Pairs
     folder: Path
     """Where the files of the data are."""
-    numbering: Numbering
+    numbering: PairTokenisers
     """From text to tokens, both sides."""
 
     @classmethod
@@ -86,7 +86,7 @@ class Translation(OpenTask):
         """The task on these data; its tokenisers are trained now if there are none yet."""
         assert isinstance(data, Pairs)
         sides = new_tokenisers(data, folder) if saved is None else saved_tokenisers(data, saved)
-        return cls(data, folder, Numbering(*sides, copies=data.copies))
+        return cls(data, folder, PairTokenisers(*sides, copies=data.copies))
 
     def save(self, folder: Path) -> None:
         """Leave the tokenisers."""
@@ -138,12 +138,12 @@ class Translation(OpenTask):
         }
 
     @cached_property
-    def _training(self) -> tuple[EncodedPairs, Kept]:
+    def _training(self) -> tuple[EncodedPairs, PairCounts]:
         pairs = self.texts("train")
-        return encoded(pairs, self.numbering, longest=self.data.max_length)
+        return encode_pairs(pairs, self.numbering, longest=self.data.max_length)
 
     @property
-    def kept(self) -> Kept:
+    def kept(self) -> PairCounts:
         """How many pairs are learnt from, and how many are not and why."""
         return self._training[1]
 
@@ -168,7 +168,7 @@ class Translation(OpenTask):
 
     def evaluation(self, split: Split) -> BucketBatches:
         """The batches that measure: every pair once, empty and long ones too."""
-        pairs, _ = encoded(self.texts(split), self.numbering, whole=True)
+        pairs, _ = encode_pairs(self.texts(split), self.numbering, whole=True)
         return BucketBatches(pairs.lengths, pairs.gather, seed=0, batch=self.data.evaluate_batch)
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
@@ -271,7 +271,7 @@ class Translation(OpenTask):
         places = [place for place, text in enumerate(texts) if text.strip()]
         given = [""] * len(texts) if begins is None else [readable(b, self.data) for b in begins]
         pairs = [(texts[place], given[place]) for place in places]
-        asked, _ = encoded(pairs, self.numbering, whole=True)
+        asked, _ = encode_pairs(pairs, self.numbering, whole=True)
         counted = range(1, len(texts) + 1) if numbers is None else numbers
         called = [counted[place] for place in places]
         lengths, beam = self._cut_lengths(asked, called, name), beam or self.beam
@@ -332,9 +332,14 @@ class Translation(OpenTask):
             for each in self.translate(model, inputs, beam=greedy)
         ]
 
-    def read(self, model: nn.Module, given: Input) -> Reading:
+    def read(
+        self,
+        model: nn.Module,
+        given: Input,
+        weights: Callable[[object], torch.Tensor] | None = None,
+    ) -> Reading:
         """Search the best translation; each of its tokens attends to those of the source."""
-        (outputs,) = self.translate(model, [given])
+        (outputs,) = self.translate(model, [given], weights=weights)
         if not outputs.outputs:
             raise UserError("the text is empty")
         return Reading(
@@ -366,7 +371,7 @@ class Translation(OpenTask):
         texts = [
             (readable(source, self.data), readable(target, self.data)) for source, target in pairs
         ]
-        known, _ = encoded(texts, self.numbering, whole=True)
+        known, _ = encode_pairs(texts, self.numbering, whole=True)
         there = [place for place, sides in enumerate(texts) if all(side.strip() for side in sides)]
         there.sort(key=known.lengths.__getitem__)
         for begin in range(0, len(there), self.data.evaluate_batch):
@@ -387,9 +392,9 @@ class Translation(OpenTask):
         source = outputs.source.title
         columns = words_of(self.numbering.source, source)[: weights.shape[1]]
         tokens = outputs.outputs[number].hypothesis.tokens
-        return hard(merged(weights, columns, self._target_words(tokens, source)))
+        return hard(merged(weights, columns, self.target_words(tokens, source)))
 
-    def _target_words(self, tokens: Sequence[int], source: str) -> list[int | None]:
+    def target_words(self, tokens: Sequence[int], source: str) -> list[int | None]:
         """For each token of an output the number of its word; whitespace separates words."""
         numbers: list[int | None] = []
         written, count = "", 0
@@ -464,7 +469,7 @@ class Translation(OpenTask):
     def last_prediction(self, model: nn.Module, given: Input) -> LastPrediction:
         """The last token of the best translation of a text."""
         (outputs,) = self.translate(model, [given])
-        pairs, _ = encoded([(outputs.source.title, outputs.text)], self.numbering, whole=True)
+        pairs, _ = encode_pairs([(outputs.source.title, outputs.text)], self.numbering, whole=True)
         device = next(model.parameters()).device
         pair = {name: each.to(device) for name, each in pairs.gather(torch.tensor([0])).items()}
         last = max(int(pairs.target.lengths[0]) - 2, 0)  # before the end token
@@ -477,7 +482,7 @@ class Translation(OpenTask):
         )
 
 
-def _cut(batch: Batch, lengths: torch.Tensor, numbering: Numbering) -> Batch:
+def _cut(batch: Batch, lengths: torch.Tensor, numbering: PairTokenisers) -> Batch:
     """Sources of at most these lengths: what is cut still ends with <eos>."""
     width = int(lengths.max())
     last = torch.arange(width) == lengths[:, None] - 1  # [B,S]

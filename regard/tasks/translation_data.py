@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_
 
 from regard.core.config import Config
 from regard.core.errors import UserError, choose
-from regard.data import Tokeniser, load, train
-from regard.data.text.parallel import ParallelText, one_line
+from regard.data import Tokeniser, load_tokeniser, train_tokeniser
+from regard.data.text.parallel import ParallelText, without_line_ends
 from regard.data.text.synthetic import GENERATORS, TextPair
 from regard.tasks.task import Split, found
 
@@ -127,7 +127,7 @@ class Pairs(Config):
 
 def readable(text: str, data: Pairs) -> str:
     """A line as tokenisers take it: without line ends or halves of characters."""
-    text = one_line(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = without_line_ends(text).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text.lower() if data.lowercase else text
 
 
@@ -159,7 +159,7 @@ def new_tokenisers(data: Pairs, folder: Path) -> tuple[Tokeniser, Tokeniser]:
                 yield readable(pair[side], data)
 
     def one(lines: Iterator[str], vocabulary: int | None) -> Tokeniser:
-        return train(data.tokeniser, lines, vocabulary, data.min_frequency)
+        return train_tokeniser(data.tokeniser, lines, vocabulary, data.min_frequency)
 
     if data.joint:
         both = one(sides(0, 1), data.vocabulary)
@@ -169,5 +169,5 @@ def new_tokenisers(data: Pairs, folder: Path) -> tuple[Tokeniser, Tokeniser]:
 
 def saved_tokenisers(data: Pairs, folder: Path) -> tuple[Tokeniser, Tokeniser]:
     """Those that a run has saved."""
-    target = load(folder / "tokenizer.json")
-    return target if data.joint else load(folder / "source.tokenizer.json"), target
+    target = load_tokeniser(folder / "tokenizer.json")
+    return target if data.joint else load_tokeniser(folder / "source.tokenizer.json"), target

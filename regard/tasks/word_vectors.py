@@ -31,9 +31,15 @@ from regard.data import (
 )
 from regard.data import load_tokeniser as load_tokeniser
 from regard.data.batch import ShardableBatches
-from regard.data.text.context import FIRST_WORD, ContextBatches, WordCounts
-from regard.data.text.cooccurrence import CooccurrenceBatches, CooccurrenceCells, cooccurrences
-from regard.data.text.subwords import ngram_buckets
+from regard.data.text.characters import ngram_buckets
+from regard.data.text.context import (
+    FIRST_WORD,
+    ContextBatches,
+    CooccurrenceBatches,
+    CooccurrenceCells,
+    WordCounts,
+    cooccurrences,
+)
 from regard.data.text.vectors import Vectors, read_vectors
 from regard.outputs.word_pairs import WordPairs
 from regard.tasks.task import TOKENISER, OpenTask, Split, found
@@ -60,7 +66,7 @@ class Words(Config):
     """The column of a TSV or the field of a JSONL file that holds the text."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
-    words: Literal["blank", "plain"] = "blank"
+    words: Literal["whitespace", "plain"] = "whitespace"
     """Words are what stands between blanks; or a running text is split, signs apart."""
     lowercase: bool = False
     vocabulary: PositiveInt | None = None
@@ -232,8 +238,8 @@ class WordVectors(OpenTask):
         drawn = (one * 2654435761 + other * 40503 + self.data.seed) % 1000
         apart = drawn < 1000 * self.data.validation
         return {
-            "train": cells.chosen((~apart).nonzero().flatten()),
-            "validation": cells.chosen(apart.nonzero().flatten()),
+            "train": cells.select((~apart).nonzero().flatten()),
+            "validation": cells.select(apart.nonzero().flatten()),
         }
 
 

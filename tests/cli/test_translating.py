@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from regard.attention import record
-from regard.data.text.parallel import encoded
+from regard.core.inputs import Text
+from regard.data.text.parallel import encode_pairs
 from regard.inference.align import alignments
-from regard.inference.translate import Looking, alignment, payloads, target_words, translations
+from regard.inference.translate import SiteChoice, alignment, translations
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.translate import Translation
@@ -61,8 +62,8 @@ def looked(run: Run, lines: list[str], width: int) -> list[tuple[str, dict[str, 
     task = run.task
     assert isinstance(task, Translation)
     beam = task.beam.__class__(**{**vars(task.beam), "width": width})
-    every = translations(task, run.model, lines, beam=beam, looking=Looking())
-    return [(each.translated.text, each.looks[0] if each.looks else {}) for each in every]
+    every = translations(task, run.model, lines, beam=beam, choice=SiteChoice())
+    return [(each.outputs.text, each.weights[0] if each.weights else {}) for each in every]
 
 
 @pytest.mark.parametrize("kind", ["bahdanau", "transformer"])
@@ -78,10 +79,10 @@ def test_the_looks_of_a_translation_are_those_of_writing_it_alone(
         if not line.strip():
             assert not looks
             continue
-        (again,) = translations(task, run.model, [line], beam=None, looking=None)
-        source = task.numbering.source.encode(again.translated.source)
+        (again,) = translations(task, run.model, [line], beam=None, choice=None)
+        source = task.numbering.source.encode(again.outputs.source.title)
         beam = task.beam.__class__(**{**vars(task.beam), "width": width})
-        (alone,) = task.translate(run.model, [line], beam=beam)
+        (alone,) = task.translate(run.model, [Text(line)], beam=beam)
         said = alone.outputs[0].hypothesis.tokens
         batch = {
             "source": torch.tensor([[*source, 3]]),
@@ -136,7 +137,7 @@ def test_look_draws(kind: str, form: str, regard: Regard, runs: dict[str, Run]) 
 def test_what_is_looked_at_has_the_letters_and_the_numbers(runs: dict[str, Run]) -> None:
     run = runs["bahdanau"]
     (payload,) = run.look("3 mai")
-    assert payload.keys == (*"3 mai", "<eos>")
+    assert payload.keys.labels == (*"3 mai", "<eos>")
     assert payload.queries[-1] == "<eos>"
     assert payload.weights.shape == (1, len(payload.queries), 6)
     np.testing.assert_allclose(payload.weights.sum(2), 1, atol=1e-5)
@@ -144,20 +145,25 @@ def test_what_is_looked_at_has_the_letters_and_the_numbers(runs: dict[str, Run])
     assert [each.site for each in grid] == ["decoder.0.cross", "decoder.1.cross"]
     assert all(each.weights.shape[0] == 2 for each in grid)
     one = runs["transformer"].look("3 mai", "decoder.1.*", heads=[1])
-    assert [(each.site, each.weights.shape[0]) for each in one] == [("decoder.1.cross", 1)]
-    np.testing.assert_array_equal(one[0].weights[0], grid[1].weights[1])
+    assert [(each.site, each.weights.shape[0], each.axes) for each in one] == [
+        ("decoder.1.attention", 1, ("target", "prefix")),
+        ("decoder.1.cross", 1, ("target", "source")),
+    ]
+    np.testing.assert_array_equal(one[1].weights[0], grid[1].weights[1])
+    assert one[0].keys.labels == ("<s>", *one[0].queries[:-1])
+    (encoder, *_) = runs["transformer"].look("3 mai", "encoder.*")
+    assert encoder.queries == encoder.keys == payload.keys
 
 
 def test_words_of_an_output_are_counted_by_their_blanks(runs: dict[str, Run]) -> None:
     task = runs["bahdanau"].task
     assert isinstance(task, Translation)
     target = task.numbering.target
-    (line,) = translations(task, runs["bahdanau"].model, ["3 mai"], looking=Looking())
-    said = line.translated.outputs[0]
+    (line,) = translations(task, runs["bahdanau"].model, ["3 mai"], choice=SiteChoice())
+    said = line.outputs.outputs[0]
     hypothesis = said.hypothesis.__class__(target.encode("19-0"), 0.0, 0.0, [0] * 5)
-    assert target_words(task, hypothesis, "3 mai") == [0, 0, 0, 0]
+    assert task.target_words(hypothesis.tokens, "3 mai") == [0, 0, 0, 0]
     assert all("-" in part for part in alignment(task, line).split())
-    assert payloads(task, line)[0].weights.shape[2] == 6
 
 
 def test_what_cannot_be_done_is_said(regard: Regard, runs: dict[str, Run]) -> None:
@@ -166,10 +172,10 @@ def test_what_cannot_be_done_is_said(regard: Regard, runs: dict[str, Run]) -> No
     assert (no.returncode, "no attention" in no.stderr) == (2, True)
     assert regard("translate", blind, text="3 mai\n").returncode == 0
     folder = str(runs["bahdanau"].folder)
-    assert "nothing to look at" in regard("look", folder, "  ").stderr
+    assert "text is empty" in regard("look", folder, "  ").stderr
     assert "did you mean" in regard("look", folder, "3 mai", "--site", "atend").stderr
     assert "must end in one of" in regard("look", folder, "3 mai", "-o", "a.gif").stderr
-    assert "does not go on" in regard("generate", folder, "--prompt", "3").stderr
+    assert "task translate does not support generation" in regard("generate", folder, "--prompt", "3").stderr
     assert "n_best=5" in regard("translate", folder, "--nbest", "5", "--beam", "2").stderr
 
 
@@ -188,12 +194,12 @@ def test_copied_words_are_aligned_and_cut_lines_are_called_by_their_numbers(
     task = run.task
     assert isinstance(task, Translation)
     lines = ["tell Xavonir", "tell Xavonir " + "that 48213 is ready " * 4, ""]
-    every = list(translations(task, run.model, lines, looking=Looking(), name="in.txt"))
+    every = list(translations(task, run.model, lines, choice=SiteChoice(), name="in.txt"))
     assert "in.txt:2: " in caplog.text
     assert "in.txt:1: " not in caplog.text
     vocabulary = task.numbering.target.vocabulary
-    said = every[0].translated.outputs[0].hypothesis.__class__([vocabulary, 4], 0.0, 0.0, [0] * 3)
-    assert target_words(task, said, every[0].translated.source) == [0, 1]
+    said = every[0].outputs.outputs[0].hypothesis.__class__([vocabulary, 4], 0.0, 0.0, [0] * 3)
+    assert task.target_words(said.tokens, every[0].outputs.source.title) == [0, 1]
     assert alignment(task, every[0]) is not None
 
 
@@ -259,12 +265,12 @@ def test_coverage_ranks_by_what_was_looked_at(
     beam = task.beam.__class__(**{**vars(task.beam), "width": 3, "n_best": 3, "coverage": 5.0})
     lines = ["3 mai 1998", "12 July"]
     scores = [json.loads(line)["score"] for line in said.stdout.splitlines()]
-    every = translations(task, run.model, lines, beam=beam, looking=Looking())
+    every = translations(task, run.model, lines, beam=beam, choice=SiteChoice())
     expected = []
     for line in every:
-        for output, looks in zip(line.translated.outputs, line.looks, strict=True):
+        for output, looks in zip(line.outputs.outputs, line.weights, strict=True):
             mean = torch.cat(list(looks.values())).mean(0)  # [T,S]
-            here = mean[:, : len(task.numbering.source.encode(line.translated.source)) + 1]
+            here = mean[:, : len(task.numbering.source.encode(line.outputs.source.title)) + 1]
             covered = here.sum(0).clamp(max=1.0).log().sum()
             likely = output.hypothesis.log_probability
             penalty = beam.penalty(len(output.hypothesis.tokens) + 1)
@@ -314,7 +320,9 @@ def test_each_word_of_a_given_translation_has_the_links_of_its_own_letters(
     found = list(alignments(task, model, pairs))
     assert len({source for source, _ in found[0] | found[1]}) > 1, "a test that could not fail"
     for (source, target), links in zip(pairs, found, strict=True):
-        batch = encoded([(source, target)], task.numbering, whole=True)[0].gather(torch.tensor([0]))
+        batch = encode_pairs([(source, target)], task.numbering, whole=True)[0].gather(
+            torch.tensor([0])
+        )
         with torch.no_grad(), record(model.eval(), "*") as tape:
             model(batch)
         looks = torch.cat([tape.join(site) for site in tape.sites], dim=1).mean((0, 1))

@@ -17,16 +17,16 @@ from regard.data.batch import (
     IGNORE,
     ContinuousBatches,
     Shard,
+    ShardableBatches,
     StridedBatches,
-    WholeBatches,
     WindowBatches,
-    draws,
-    shuffled,
+    random_integers,
+    random_permutation,
 )
-from regard.data.bucket import BucketBatches, bucket_widths, next_tokens
-from regard.data.text.corpus import prepare
-from regard.data.text.source import Source
-from regard.data.text.tokeniser import train
+from regard.data.bucket import BucketBatches, bucket_widths, next_token_collate
+from regard.data.text.corpus import prepare_corpus
+from regard.data.text.source import TextSource
+from regard.data.text.tokeniser import train_tokeniser
 
 IDS = torch.arange(1000, 1603)
 LENGTHS = [1 + (number * 37) % 61 for number in range(150)]
@@ -34,19 +34,21 @@ SENTENCES = [
     [1000 * number + place for place in range(length + 1)] for number, length in enumerate(LENGTHS)
 ]
 
-KINDS: dict[str, Callable[[int], WholeBatches]] = {
+KINDS: dict[str, Callable[[int], ShardableBatches]] = {
     "continuous": lambda seed: ContinuousBatches(IDS, batch=12, window=7),
     "window": lambda seed: WindowBatches(IDS, batch=12, window=7, seed=seed),
     "strided": lambda seed: StridedBatches(IDS, batch=12, window=7),
-    "bucket": lambda seed: BucketBatches(LENGTHS, next_tokens(SENTENCES, 0), batch=12, seed=seed),
+    "bucket": lambda seed: BucketBatches(
+        LENGTHS, next_token_collate(SENTENCES, 0), batch=12, seed=seed
+    ),
     "bucket by tokens": lambda seed: BucketBatches(
-        LENGTHS, next_tokens(SENTENCES, 0), tokens_per_batch=256, seed=seed
+        LENGTHS, next_token_collate(SENTENCES, 0), tokens_per_batch=256, seed=seed
     ),
 }
 RANDOM = ["window", "bucket", "bucket by tokens"]
 
 
-def epoch_of(batches: WholeBatches | Shard, epoch: int) -> list[dict[str, Tensor]]:
+def epoch_of(batches: ShardableBatches | Shard, epoch: int) -> list[dict[str, Tensor]]:
     return [dict(batches.batch(epoch, index)) for index in range(len(batches))]
 
 
@@ -131,7 +133,7 @@ def test_data_are_known_again_and_other_data_are_not(
     assert KINDS[kind](0).digest != digest
 
 
-class Sounds(WholeBatches):
+class Sounds(ShardableBatches):
     """One batch of floating-point rows, with the strides of a column that was cut out."""
 
     def __init__(self, samples: torch.Tensor) -> None:
@@ -157,9 +159,9 @@ def test_one_changed_float_changes_the_digest() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_continuous_batches_go_on_from_one_another(kind: str) -> None:
     for batches in (KINDS[kind](0), KINDS[kind](0).shard(1, 2)):
-        assert batches.follows == (kind == "continuous")
+        assert batches.continues_previous == (kind == "continuous")
         assert batches.resets_carry(0)
-        assert batches.resets_carry(1) != batches.follows
+        assert batches.resets_carry(1) != batches.continues_previous
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -237,16 +239,16 @@ def test_random_numbers_are_the_same_everywhere() -> None:
     """From the definition of SHAKE-128, so that a run can be repeated on any machine."""
     stream = hashlib.shake_128(b"1,2").digest(16)
     words = [int.from_bytes(stream[at : at + 8], "little") % 2**63 for at in (0, 8)]
-    assert draws(2, 1, 2).tolist() == words
-    assert draws(0, 1).tolist() == []
-    assert sorted(shuffled(100, 3).tolist()) == list(range(100))
-    assert draws(1, 1, 23).tolist() != draws(1, 12, 3).tolist()
+    assert random_integers(2, 1, 2).tolist() == words
+    assert random_integers(0, 1).tolist() == []
+    assert sorted(random_permutation(100, 3).tolist()) == list(range(100))
+    assert random_integers(1, 1, 23).tolist() != random_integers(1, 12, 3).tolist()
 
 
 def test_batches_read_from_a_corpus_on_disk(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("to be or not to be\n" * 40)
-    tokeniser = train("char", ["to be or not to be"])
-    ids = prepare([Source(path=str(tmp_path / "a.txt"))], tokeniser, folder=tmp_path).ids
+    tokeniser = train_tokeniser("char", ["to be or not to be"])
+    ids = prepare_corpus([TextSource(path=str(tmp_path / "a.txt"))], tokeniser, folder=tmp_path).ids
     assert ids.dtype == torch.uint16
     for make in (
         lambda ids: ContinuousBatches(ids, 4, 9),
@@ -282,18 +284,18 @@ def test_sentences_have_other_neighbours_in_another_epoch(kind: str) -> None:
 )
 def test_batches_by_tokens_keep_to_their_size(lengths: list[int], tokens: int) -> None:
     rows = [[0] * (length + 1) for length in lengths]
-    batches = BucketBatches(lengths, next_tokens(rows, 0), tokens_per_batch=tokens, seed=0)
+    batches = BucketBatches(lengths, next_token_collate(rows, 0), tokens_per_batch=tokens, seed=0)
     sizes = [part["tokens"].numel() for part in epoch_of(batches, 0)]
     assert max(sizes) <= tokens
-    assert 1 - sum(lengths) / sum(sizes) == pytest.approx(batches.waste(0))
+    assert 1 - sum(lengths) / sum(sizes) == pytest.approx(batches.padding_fraction(0))
 
 
 def test_buckets_waste_little() -> None:
     lengths = [8 + (number * 7919) % 60 for number in range(5000)]
     rows = [[0] * (length + 1) for length in lengths]
-    bucketed = BucketBatches(lengths, next_tokens(rows, 0), batch=32, seed=0)
+    bucketed = BucketBatches(lengths, next_token_collate(rows, 0), batch=32, seed=0)
     # Widths grow by a tenth or by one, so at most a tenth of a row is padding, and half on average.
-    assert 0.0 < bucketed.waste(0) < 0.08
+    assert 0.0 < bucketed.padding_fraction(0) < 0.08
     shuffled_waste = 1 - sum(lengths) / (max(lengths) * len(lengths))
     assert shuffled_waste > 0.4
 
@@ -321,4 +323,4 @@ def test_sentences_that_make_no_batches_are_refused(
     lengths: list[int], options: dict[str, int], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        BucketBatches(lengths, next_tokens([], 0), seed=0, **options)
+        BucketBatches(lengths, next_token_collate([], 0), seed=0, **options)

@@ -10,10 +10,10 @@ from regard.core.errors import UserError
 from regard.data.text.conll import (
     WRITERS,
     Chunk,
-    Tagged,
-    checked,
-    converted,
-    sentences,
+    TaggedSentence,
+    check_tags,
+    convert_tags,
+    read_conll,
     to_chunks,
     to_tags,
 )
@@ -39,8 +39,8 @@ def test_chunks_written_in_a_scheme_are_read_back(
     chunks, words = given_chunks
     tags = to_tags(chunks, words, scheme)
     assert to_chunks(tags, scheme) == chunks
-    sentence = Tagged("file", 1, ("w",) * words, tuple(tags))
-    assert checked(sentence, scheme) is sentence
+    sentence = TaggedSentence("file", 1, ("w",) * words, tuple(tags))
+    assert check_tags(sentence, scheme) is sentence
 
 
 @given(chunked(), st.sampled_from(list(WRITERS)), st.sampled_from(list(WRITERS)))
@@ -48,22 +48,22 @@ def test_there_and_back_again_is_the_same(
     given_chunks: tuple[list[Chunk], int], one: str, other: str
 ) -> None:
     tags = to_tags(*given_chunks, one)
-    assert converted(converted(tags, one, other), other, one) == tags
+    assert convert_tags(convert_tags(tags, one, other), other, one) == tags
 
 
 def test_the_schemes_by_hand() -> None:
     iob1 = ["I-X", "I-X", "B-X", "O", "I-Y", "I-X"]
-    assert converted(iob1, "iob1", "iob2") == ["B-X", "I-X", "B-X", "O", "B-Y", "B-X"]
-    assert converted(iob1, "iob1", "bioes") == ["B-X", "E-X", "S-X", "O", "S-Y", "S-X"]
+    assert convert_tags(iob1, "iob1", "iob2") == ["B-X", "I-X", "B-X", "O", "B-Y", "B-X"]
+    assert convert_tags(iob1, "iob1", "bioes") == ["B-X", "E-X", "S-X", "O", "S-Y", "S-X"]
 
 
 def test_sentences_documents_and_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("-DOCSTART-\n\nJohn NNP B-PER\nruns VBZ O\n\n\nParis NNP B-LOC\n")
-    first, second = sentences(str(path))
+    first, second = read_conll(str(path))
     assert (first.words, first.tags) == (("John", "runs"), ("B-PER", "O"))
     assert [first.where(1), second.where(0)] == [f"{path}:4", f"{path}:7"]
-    assert next(sentences(str(path), word=2, tag=1)).words == ("NNP", "VBZ")
+    assert next(read_conll(str(path), word=2, tag=1)).words == ("NNP", "VBZ")
 
 
 RAGGED = {
@@ -78,13 +78,13 @@ def test_ragged_lines_are_refused(case: str, tmp_path: Path, as_users_run_it: No
     text, message = RAGGED[case]
     (tmp_path / "a.txt").write_text(text)
     with pytest.raises(UserError, match=rf"a\.txt{message}"):
-        list(sentences(str(tmp_path / "a.txt"), tag=2))
+        list(read_conll(str(tmp_path / "a.txt"), tag=2))
 
 
 def test_column_zero_is_refused(tmp_path: Path, as_users_run_it: None) -> None:
     (tmp_path / "a.txt").write_text("a O\n")
     with pytest.raises(UserError, match="column 0 was asked for; columns count from 1"):
-        list(sentences(str(tmp_path / "a.txt"), word=0))
+        list(read_conll(str(tmp_path / "a.txt"), word=0))
 
 
 BROKEN = {
@@ -105,14 +105,17 @@ def test_tags_that_break_their_scheme_are_said_with_their_line(
 ) -> None:
     tags, scheme, message = BROKEN[case]
     with pytest.raises(UserError, match=message):
-        checked(Tagged("f", 7, ("w",) * len(tags), tuple(tags)), scheme)
+        check_tags(TaggedSentence("f", 7, ("w",) * len(tags), tuple(tags)), scheme)
 
 
 @given(chunked())
 def test_a_file_of_iob2_reads_the_same_as_iob1(given_chunks: tuple[list[Chunk], int]) -> None:
     chunks, words = given_chunks
     tags = tuple(to_tags(chunks, words, "iob2"))
-    assert to_chunks(checked(Tagged("f", 1, ("w",) * words, tags), "iob1").tags, "iob1") == chunks
+    assert (
+        to_chunks(check_tags(TaggedSentence("f", 1, ("w",) * words, tags), "iob1").tags, "iob1")
+        == chunks
+    )
 
 
 def test_an_unknown_scheme_is_named(as_users_run_it: None) -> None:

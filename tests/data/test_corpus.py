@@ -20,14 +20,14 @@ from regard.core import atomic
 from regard.core.errors import UserError
 from regard.data import cache
 from regard.data.text import corpus
-from regard.data.text.corpus import Corpus, Part, held_out, prepare
-from regard.data.text.source import Source, source_at
-from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train
+from regard.data.text.corpus import Corpus, TextPart, prepare_corpus, split_held_out
+from regard.data.text.source import TextSource, source_at
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train_tokeniser
 
 LINES = ["the cat sat", "", "on the mat and the 語 🙂 cat", "  sat  "]
 TEXT = "".join(f"{line}\n" for line in LINES)
-BYTES = train("byte", [])
-WORDS = train("word", LINES)
+BYTES = train_tokeniser("byte", [])
+WORDS = train_tokeniser("word", LINES)
 
 
 @pytest.fixture
@@ -55,17 +55,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def of(path: Path, tokeniser: Tokeniser, folder: Path, part: Part = corpus.WHOLE) -> Corpus:
-    return prepare([source_at(str(path))], tokeniser, part=part, folder=folder)
+def of(
+    path: Path, tokeniser: Tokeniser, folder: Path, part: TextPart = corpus.WHOLE_TEXT
+) -> Corpus:
+    return prepare_corpus([source_at(str(path))], tokeniser, part=part, folder=folder)
 
 
 @pytest.mark.parametrize("kind", TOKENISERS)
-@pytest.mark.parametrize("block", [1, 7, corpus.BLOCK])
+@pytest.mark.parametrize("block", [1, 7, corpus.TOKENISE_BLOCK])
 def test_a_corpus_is_its_text_line_by_line(
     kind: str, block: int, path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus, "BLOCK", block)
-    tokeniser = train(kind, LINES)
+    monkeypatch.setattr(corpus, "TOKENISE_BLOCK", block)
+    tokeniser = train_tokeniser(kind, LINES)
     made = of(path, tokeniser, folder)
     expected = [number for line in LINES for number in tokeniser.encode(f"{line}\n")]
     assert made.ids.tolist() == expected
@@ -74,9 +76,9 @@ def test_a_corpus_is_its_text_line_by_line(
 
 def test_the_numbers_are_as_small_as_the_vocabulary_allows(path: Path, folder: Path) -> None:
     assert of(path, BYTES, folder).ids.dtype == torch.uint16
-    many = train("word", [str(number) for number in range((1 << 16) - 4)])
+    many = train_tokeniser("word", [str(number) for number in range((1 << 16) - 4)])
     assert of(path, many, folder).ids.dtype == torch.uint16
-    more = train("word", [str(number) for number in range((1 << 16) - 3)])
+    more = train_tokeniser("word", [str(number) for number in range((1 << 16) - 3)])
     path.write_text("65532\n")
     assert of(path, more, folder).ids.dtype == torch.uint32
     assert more.decode(of(path, more, folder).ids.long()) == "65532\n"
@@ -99,11 +101,11 @@ def test_a_second_start_does_not_even_read_the_text(
     monkeypatch.setattr(cache, "SETTLED_NS", -1)
     first = of(path, WORDS, folder)
     before = path.stat().st_mtime_ns
-    stamped = cache.stamp(path)
+    stamped = cache.file_stamp(path)
     # The content is changed behind the back of the stamp: only a reader would notice.
     path.write_text(TEXT.replace("cat", "dog"))
     os.utime(path, ns=(before, before))
-    monkeypatch.setattr(cache, "stamp", lambda path: stamped)
+    monkeypatch.setattr(cache, "file_stamp", lambda path: stamped)
     assert of(path, WORDS, folder).path == first.path
 
 
@@ -157,13 +159,13 @@ def test_whatever_the_numbers_depend_on_is_in_the_key(path: Path, folder: Path) 
     sources = [
         [source_at(str(path))],
         [source_at(str(path))] * 2,
-        [Source(path=str(rows))],
+        [TextSource(path=str(rows))],
         [source_at(str(rows), 1)],
         [source_at(str(rows), 2)],
         [source_at(str(rows), "a")],
     ]
-    made = [prepare(each, BYTES, folder=folder) for each in sources]
-    made += [of(path, WORDS, folder), of(path, BYTES, folder, Part(last=0.5))]
+    made = [prepare_corpus(each, BYTES, folder=folder) for each in sources]
+    made += [of(path, WORDS, folder), of(path, BYTES, folder, TextPart(last=0.5))]
     assert len({each.path for each in made}) == len(made)
     assert len({tuple(each.ids.tolist()) for each in made}) == len(made)
 
@@ -171,15 +173,15 @@ def test_whatever_the_numbers_depend_on_is_in_the_key(path: Path, folder: Path) 
 def test_records_end_in_eos_and_lines_in_line_ends(tmp_path: Path, folder: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a\\nb"}\n{"text": ""}\n{"text": "c"}\n')
     source = source_at(str(tmp_path / "a.jsonl"), "text")
-    made = prepare([source], BYTES, folder=folder)
+    made = prepare_corpus([source], BYTES, folder=folder)
     assert made.ids.tolist() == [
         *[*BYTES.encode("a\nb"), BYTES.eos],
         BYTES.eos,
         *[*BYTES.encode("c"), BYTES.eos],
     ]
     assert made.characters == len("a\nb") + len("c") + 3
-    words = train("word", ["a b c"])
-    assert words.decode(prepare([source], words, folder=folder).ids.long()) == "a\nb\n\nc\n"
+    words = train_tokeniser("word", ["a b c"])
+    assert words.decode(prepare_corpus([source], words, folder=folder).ids.long()) == "a\nb\n\nc\n"
 
 
 def test_several_sources_do_not_run_together(tmp_path: Path, folder: Path) -> None:
@@ -191,7 +193,7 @@ def test_several_sources_do_not_run_together(tmp_path: Path, folder: Path) -> No
         source_at(str(tmp_path / "b.txt.gz")),
         source_at(str(tmp_path / "c.tsv"), 2),
     ]
-    made = prepare(sources, BYTES, folder=folder)
+    made = prepare_corpus(sources, BYTES, folder=folder)
     assert made.ids.tolist() == [*BYTES.encode("one\ntwo\nthree"), BYTES.eos]
 
 
@@ -208,24 +210,24 @@ def test_the_parts_of_a_split_are_the_whole(
     path = tmp_path / "a"
     written = [json.dumps({"text": line}) if form == "jsonl" else line for line in lines]
     path.write_text("".join(f"{line}\n" for line in written))
-    source = Source(path=str(path), form=form, field="text" if form == "jsonl" else None)
-    whole = prepare([source], BYTES, folder=tmp_path)
+    source = TextSource(path=str(path), form=form, field="text" if form == "jsonl" else None)
+    whole = prepare_corpus([source], BYTES, folder=tmp_path)
     joined: list[int] = []
     border = int(whole.characters * (1.0 - share))
     expected = [border, whole.characters - border]
     for part, characters in zip(split_or_whole(share), expected, strict=False):
         if characters:
-            made = prepare([source], BYTES, part=part, folder=tmp_path)
+            made = prepare_corpus([source], BYTES, part=part, folder=tmp_path)
             assert made.characters == characters
             joined += made.ids.tolist()
         else:
             with pytest.raises(UserError, match="this part of the text is empty"):
-                prepare([source], BYTES, part=part, folder=tmp_path)
+                prepare_corpus([source], BYTES, part=part, folder=tmp_path)
     assert joined == whole.ids.tolist()
 
 
-def split_or_whole(share: float) -> tuple[Part, ...]:
-    return held_out(share) if 1.0 - share < 1.0 else (corpus.WHOLE,)
+def split_or_whole(share: float) -> tuple[TextPart, ...]:
+    return split_held_out(share) if 1.0 - share < 1.0 else (corpus.WHOLE_TEXT,)
 
 
 def test_stdin_is_kept_by_its_content(
@@ -234,8 +236,8 @@ def test_stdin_is_kept_by_its_content(
     kept = of(path, WORDS, folder)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     told: list[tuple[int, int]] = []
-    piped = prepare(
-        [Source(path="-")], WORDS, folder=folder, progress=lambda *each: told.append(each)
+    piped = prepare_corpus(
+        [TextSource(path="-")], WORDS, folder=folder, progress=lambda *each: told.append(each)
     )
     assert piped.path == kept.path
     assert torch.equal(piped.ids, kept.ids)
@@ -246,23 +248,23 @@ def test_stdin_is_kept_by_its_content(
 @pytest.mark.parametrize(
     ("sources", "part", "message"),
     [
-        ([], corpus.WHOLE, "no text was given"),
-        ([Source(path="-")], Part(last=0.5), "stdin cannot be split"),
-        ([Source(path="-")] * 2, corpus.WHOLE, "stdin was given twice"),
-        ([Source(path="/dev/null")], corpus.WHOLE, "is no ordinary file"),
+        ([], corpus.WHOLE_TEXT, "no text was given"),
+        ([TextSource(path="-")], TextPart(last=0.5), "stdin cannot be split"),
+        ([TextSource(path="-")] * 2, corpus.WHOLE_TEXT, "stdin was given twice"),
+        ([TextSource(path="/dev/null")], corpus.WHOLE_TEXT, "is no ordinary file"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(
-    sources: list[Source], part: Part, message: str, folder: Path
+    sources: list[TextSource], part: TextPart, message: str, folder: Path
 ) -> None:
     with pytest.raises(UserError, match=message):
-        prepare(sources, WORDS, part=part, folder=folder)
+        prepare_corpus(sources, WORDS, part=part, folder=folder)
 
 
 @pytest.mark.parametrize(("first", "last"), [(0.5, 0.5), (0.6, 0.5), (-0.1, 1.0), (0.0, 1.1)])
 def test_a_part_must_go_forward(first: float, last: float) -> None:
     with pytest.raises(UserError, match="must go forward"):
-        Part(first=first, last=last)
+        TextPart(first=first, last=last)
 
 
 @pytest.mark.parametrize("content", [b"ok\n\xff\n", b"ok\na\0\n"])
@@ -278,7 +280,7 @@ def test_progress_counts_the_bytes_of_the_files(path: Path, folder: Path) -> Non
     packed.write_bytes(gzip.compress(TEXT.encode() * 50))
     total = path.stat().st_size + packed.stat().st_size
     told: list[tuple[int, int]] = []
-    prepare(
+    prepare_corpus(
         [source_at(str(path)), source_at(str(packed))],
         WORDS,
         folder=folder,
@@ -301,11 +303,13 @@ SPOILS: dict[str, Callable[[Path], object]] = {
     "numbers added": lambda path: path.write_bytes(path.read_bytes() + b"\0\0"),
     "a bit of the numbers flipped": flip,
     "numbers gone": lambda path: path.unlink(),
-    "seal gone": lambda path: path.with_suffix(".json").unlink(),
-    "seal cut short": lambda path: os.truncate(path.with_suffix(".json"), 40),
-    "a bit of the seal flipped": lambda path: flip(path.with_suffix(".json")),
-    "another seal": lambda path: path.with_suffix(".json").write_text('{"seal": {}, "sha256": 0}'),
-    "a seal of no object": lambda path: path.with_suffix(".json").write_text("[]"),
+    "manifest gone": lambda path: path.with_suffix(".json").unlink(),
+    "manifest cut short": lambda path: os.truncate(path.with_suffix(".json"), 40),
+    "a bit of the manifest flipped": lambda path: flip(path.with_suffix(".json")),
+    "another manifest": lambda path: path.with_suffix(".json").write_text(
+        '{"manifest": {}, "sha256": 0}'
+    ),
+    "a manifest of no object": lambda path: path.with_suffix(".json").write_text("[]"),
 }
 
 
@@ -330,25 +334,25 @@ def test_a_spoilt_cache_is_told_of_and_made_again(
 
 
 @pytest.mark.parametrize("field", ["tokens", "characters", "dtype", "version"])
-def test_a_seal_whose_content_was_altered_is_not_believed(
+def test_a_manifest_whose_content_was_altered_is_not_believed(
     field: str, path: Path, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = of(path, WORDS, folder)
     beside = made.path.with_suffix(".json")
     held = json.loads(beside.read_text())
-    held["seal"][field] = "uint32" if field == "dtype" else 1 + held["seal"][field]
+    held["manifest"][field] = "uint32" if field == "dtype" else 1 + held["manifest"][field]
     beside.write_text(json.dumps(held))
     assert of(path, WORDS, folder).characters == len(TEXT)
-    assert "its seal is missing or spoilt" in caplog.text
+    assert "its manifest is missing or spoilt" in caplog.text
 
 
-def test_a_seal_of_another_version_is_made_again(
+def test_a_manifest_of_another_version_is_made_again(
     path: Path, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = of(path, WORDS, folder)
-    held = json.loads(made.path.with_suffix(".json").read_text())["seal"]
-    other = corpus.Seal(**(held | {"byteorder": "middle"}))
-    made.path.with_suffix(".json").write_bytes(other.written())
+    held = json.loads(made.path.with_suffix(".json").read_text())["manifest"]
+    other = corpus.CorpusManifest(**(held | {"byteorder": "middle"}))
+    made.path.with_suffix(".json").write_bytes(other.to_json())
     assert torch.equal(of(path, WORDS, folder).ids, made.ids)
     assert "another kind of machine" in caplog.text
 
@@ -365,11 +369,11 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def changed(path: Path, folder: Path) -> str:
-        digest = cache.content(path, folder)
+        digest = cache.content_digest(path, folder)
         path.write_text(TEXT + "more\n")
         return digest
 
-    monkeypatch.setattr(corpus, "content", changed)
+    monkeypatch.setattr(corpus, "content_digest", changed)
     with pytest.raises(UserError, match=r"a\.txt: changed while it was read"):
         of(path, WORDS, folder)
     assert not list((folder / "corpora").iterdir())
@@ -416,17 +420,17 @@ def test_the_cache_is_where_the_environment_says(
 GROWTH = """
 import resource, sys
 from pathlib import Path
-from regard.data import prepare, source_at, train
+from regard.data import prepare_corpus, source_at, train_tokeniser
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 folder = Path(sys.argv[1])
 small, large = source_at(str(folder / "small.txt")), source_at(str(folder / "large.txt"))
-tokeniser = train(sys.argv[2], ["some words to begin with"])
-prepare([small], tokeniser, folder=folder / "cache")
+tokeniser = train_tokeniser(sys.argv[2], ["some words to begin with"])
+prepare_corpus([small], tokeniser, folder=folder / "cache")
 before = peak()
-corpus = prepare([large], tokeniser, folder=folder / "cache")
+corpus = prepare_corpus([large], tokeniser, folder=folder / "cache")
 print(peak() - before, len(corpus.ids))
 """
 

@@ -10,23 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.batch import IGNORE, draws
-from regard.data.text.documents import TokenisedDocuments, counted, documents_in, sources_at
+from regard.data.batch import IGNORE, random_integers
+from regard.data.text.documents import (
+    TokenisedDocuments,
+    document_sources,
+    offsets_from_sizes,
+    tokenise_documents,
+)
 from regard.data.text.masking import Masking
-from regard.data.text.pretraining import Passages, PretrainingBatches
-from regard.data.text.sentence_pairs import pairs_of, passages_of
-from regard.data.text.special_tokens import Frame, shares
-from regard.data.text.tokeniser import Tokeniser, train
+from regard.data.text.pretraining import PretrainingBatches, PretrainingInputs
+from regard.data.text.sentence_pairs import make_passage_pairs, make_passages
+from regard.data.text.special_tokens import InputTemplate, truncated_lengths
+from regard.data.text.tokeniser import Tokeniser, train_tokeniser
 
 MARKS, VOCABULARY, MASK = 5, 60, 4
 SPECIAL = torch.arange(VOCABULARY) < MARKS
 CONTINUES = torch.arange(VOCABULARY) >= 40
-FRAME = Frame(before=(2,), between=(3,), after=(3,), parts=(0, 1))
+TEMPLATE = InputTemplate(before=(2,), between=(3,), after=(3,), parts=(0, 1))
 
 
 def rows(count: int, width: int, *place: int) -> torch.Tensor:
     """Rows of words and pieces of words between marks, some of them with padding."""
-    drawn = draws(count * width, *place).view(count, width)
+    drawn = random_integers(count * width, *place).view(count, width)
     tokens = MARKS + drawn % (VOCABULARY - MARKS)
     tokens[:, 0], tokens[:, width // 2], tokens[:, -1] = 2, 3, 3
     tokens[0, width // 3 :] = 0
@@ -36,7 +41,9 @@ def rows(count: int, width: int, *place: int) -> torch.Tensor:
 def hidden(
     masking: Masking, tokens: torch.Tensor, *place: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    read, targets = masking.hide(tokens, draws(3 * tokens.numel(), *place).view(*tokens.shape, 3))
+    read, targets = masking.apply(
+        tokens, random_integers(3 * tokens.numel(), *place).view(*tokens.shape, 3)
+    )
     return read, targets
 
 
@@ -66,7 +73,7 @@ def test_the_share_of_chosen_tokens_is_exact_in_every_row(
 
 
 def test_eight_in_ten_are_masked_one_is_another_and_one_stays() -> None:
-    tokens = MARKS + draws(200 * 200, 0).view(200, 200) % (VOCABULARY - MARKS)
+    tokens = MARKS + random_integers(200 * 200, 0).view(200, 200) % (VOCABULARY - MARKS)
     read, targets = hidden(Masking(mask=MASK, special=SPECIAL), tokens, 1)
     chosen = targets != IGNORE
     count = int(chosen.sum())
@@ -87,8 +94,8 @@ def test_whole_words_fill_the_share_as_those_of_berts_script(
 ) -> None:
     tokens = rows(4, width, seed)
     masking = Masking(mask=MASK, special=SPECIAL, continues=CONTINUES, share=share)
-    drawn = draws(3 * tokens.numel(), seed, 1).view(*tokens.shape, 3)
-    targets = masking.hide(tokens, drawn).targets
+    drawn = random_integers(3 * tokens.numel(), seed, 1).view(*tokens.shape, 3)
+    targets = masking.apply(tokens, drawn).targets
     for row, keys, found in zip(tokens.tolist(), drawn[..., 0].tolist(), targets, strict=True):
         words: list[list[int]] = []
         for place, token in enumerate(row):
@@ -119,8 +126,8 @@ def test_shares_that_do_not_fit_are_refused(as_users_run_it: None) -> None:
 def made_up(sizes: list[list[int]]) -> TokenisedDocuments:
     """Documents with sentences of these sizes; every token is a number of its own."""
     lengths = torch.tensor([size for each in sizes for size in each])
-    begins = counted(lengths)
-    count = counted(torch.tensor([len(each) for each in sizes]))
+    begins = offsets_from_sizes(lengths)
+    count = offsets_from_sizes(torch.tensor([len(each) for each in sizes]))
     return TokenisedDocuments(torch.arange(int(begins[-1])), begins[:-1], begins, count)
 
 
@@ -138,8 +145,8 @@ def test_a_second_part_is_from_another_document_or_goes_on(
     sizes: list[list[int]], room: int, seed: int
 ) -> None:
     documents = made_up(sizes)
-    pairs = pairs_of(documents, room, 0.1, seed)
-    for first, second, apart in zip(pairs.first, pairs.second, pairs.apart, strict=True):
+    pairs = make_passage_pairs(documents, room, 0.1, seed)
+    for first, second, apart in zip(pairs.first, pairs.second, pairs.random_next, strict=True):
         (a, b), (c, d) = first.tolist(), second.tolist()
         assert a < b
         assert c < d
@@ -153,18 +160,18 @@ def test_a_second_part_is_from_another_document_or_goes_on(
 
 def test_sentences_that_were_not_used_are_taken_up_again() -> None:
     documents = made_up([[1] * 200, [1] * 200])
-    pairs = pairs_of(documents, 10, 0.0, 3)
+    pairs = make_passage_pairs(documents, 10, 0.0, 3)
     ours = pairs.first[:, 0] < 200  # with sentences of one token nothing is ever cut off
-    spans = torch.cat([pairs.first[ours], pairs.second[ours & ~pairs.apart]])
+    spans = torch.cat([pairs.first[ours], pairs.second[ours & ~pairs.random_next]])
     read = sorted(place for first, last in spans.tolist() for place in range(first, last))
     assert read == list(range(200))
-    assert 0.3 < pairs.apart.float().mean() < 0.7
+    assert 0.3 < pairs.random_next.float().mean() < 0.7
 
 
 @given(sizes=SIZES, room=st.integers(1, 60))
 def test_passages_without_pairs_hold_every_sentence_once(sizes: list[list[int]], room: int) -> None:
     documents = made_up(sizes)
-    passages = passages_of(documents, room)
+    passages = make_passages(documents, room)
     read = [place for first, last in passages.first.tolist() for place in range(first, last)]
     lost = sum(max(0, size - room) for each in sizes for size in each)
     assert len(set(read)) == len(read) == int(documents.begins[-1]) - lost
@@ -176,25 +183,27 @@ def test_the_longer_part_gives_first(first: int, second: int, room: int) -> None
     held = [first, second]
     while sum(held) > room:  # as in BERT's code, one token at a time
         held[0 if held[0] > held[1] else 1] -= 1
-    assert shares([first, second], room) == held
+    assert truncated_lengths([first, second], room) == held
 
 
 def test_one_document_has_no_other(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="only one document"):
-        pairs_of(made_up([[3, 4]]), 10, 0.1, 0)
+        make_passage_pairs(made_up([[3, 4]]), 10, 0.1, 0)
 
 
 @pytest.fixture(scope="module")
 def pieces() -> Tokeniser:
-    return train(
+    return train_tokeniser(
         "wordpiece", ["the old cat sat on a mat and slept there all day long", "so it was"]
     )
 
 
-def passages(documents: TokenisedDocuments, **changes: object) -> Passages:
+def passages(documents: TokenisedDocuments, **changes: object) -> PretrainingInputs:
     masking = Masking(mask=MASK, special=torch.arange(1000) < MARKS)
     settings = {"window": 24, "seed": 3} | changes
-    return Passages(documents=documents, frame=FRAME, pad=0, masking=masking, **settings)
+    return PretrainingInputs(
+        documents=documents, template=TEMPLATE, pad=0, masking=masking, **settings
+    )
 
 
 DOCUMENTS = made_up([[5, 9, 4, 7] * 3, [3, 8] * 5, [20, 4, 6], [7] * 9])
@@ -286,11 +295,11 @@ def test_documents_are_the_same_from_every_form(
         written = {"line": "{}\n", "tsv": "x\t{}\n", "jsonl": '{{"text": "{}"}}\n'}[form]
         path.write_text("".join(written.format(text) for text in texts))
         field = {"tsv": 2, "jsonl": "text"}.get(form)
-    apart = "line" if form == "line" else None
-    cut = "marks" if form in ("line", "tsv", "jsonl") else "lines"
-    sources = sources_at(str(path), field, apart=apart, sentences=cut)
+    boundary = "line" if form == "line" else None
+    cut = "punctuation" if form in ("line", "tsv", "jsonl") else "lines"
+    sources = document_sources(str(path), field, boundary=boundary, sentences=cut)
     for _ in range(2):  # the second time from the cache
-        found = documents_in(sources, pieces, folder=tmp_path / "cache")
+        found = tokenise_documents(sources, pieces, folder=tmp_path / "cache")
         assert found.sentences.tolist() == [0, 2, 3, 5]
         spelled = pieces.decode(found.tokens(torch.arange(int(found.begins[-1]))))
         assert spelled.replace(".", "").split() == TEXT.split()
@@ -298,7 +307,9 @@ def test_documents_are_the_same_from_every_form(
 
 def test_some_documents_are_themselves(pieces: Tokeniser, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(TEXT)
-    every = documents_in(sources_at(str(tmp_path / "a.txt")), pieces, folder=tmp_path / "cache")
+    every = tokenise_documents(
+        document_sources(str(tmp_path / "a.txt")), pieces, folder=tmp_path / "cache"
+    )
     some = every.only(torch.tensor([0, 2]))
     assert len(some) == 2
     assert pieces.decode(some.tokens(torch.arange(int(some.begins[-1])))).split() == (
@@ -310,10 +321,16 @@ def test_some_documents_are_themselves(pieces: Tokeniser, tmp_path: Path) -> Non
 def test_documents_that_cannot_be_read_are_named(pieces: Tokeniser, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no files in this folder"):
-        sources_at(str(tmp_path / "empty"))
+        document_sources(str(tmp_path / "empty"))
     (tmp_path / "torn.tar").write_bytes(b"no archive at all")
     with pytest.raises(UserError, match=r"torn\.tar: not a whole tar archive"):
-        documents_in(sources_at(str(tmp_path / "torn.tar")), pieces, folder=tmp_path / "cache")
+        tokenise_documents(
+            document_sources(str(tmp_path / "torn.tar")), pieces, folder=tmp_path / "cache"
+        )
     (tmp_path / "a.txt").write_text("so it was\n")
     with pytest.raises(UserError, match="not kept in words"):
-        documents_in(sources_at(str(tmp_path / "a.txt")), train("word", ["so"]), folder=tmp_path)
+        tokenise_documents(
+            document_sources(str(tmp_path / "a.txt")),
+            train_tokeniser("word", ["so"]),
+            folder=tmp_path,
+        )

@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 from regard.core.errors import UserError
 from regard.data import BucketBatches
 from regard.data.batch import IGNORE
-from regard.data.bucket import NOBODY
+from regard.data.bucket import EMPTY_ROW
 from regard.data.text import parallel as module
-from regard.data.text.parallel import Kept, Numbering, Pair, ParallelText, encoded
-from regard.data.text.pipeline import words
-from regard.data.text.tokeniser import TOKENISERS, train
+from regard.data.text.parallel import (
+    PairCounts,
+    PairTokenisers,
+    ParallelText,
+    SentencePair,
+    encode_pairs,
+)
+from regard.data.text.pipeline import split_words
+from regard.data.text.tokeniser import TOKENISERS, train_tokeniser
 
 LINE = st.text(st.characters(exclude_characters="\n\r\0\t", exclude_categories=["Cs"]), max_size=20)
 CELLS = st.lists(st.tuples(LINE, LINE), min_size=1, max_size=20)
@@ -72,7 +78,7 @@ def test_pairs_come_back_as_they_were_written(
 def test_json_may_hold_line_ends_and_a_sentence_none(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"a": "one\ntwo", "b": "x\r\ny"}) + "\n")
     text = ParallelText(paths=(str(tmp_path / "a.jsonl"),), fields=("a", "b"))
-    assert list(text.pairs()) == [Pair(1, "one two", "x y")]
+    assert list(text.pairs()) == [SentencePair(1, "one two", "x y")]
 
 
 @pytest.mark.parametrize(("left", "right"), [(5, 3), (3, 5), (1, 4)])
@@ -118,8 +124,8 @@ def test_a_bad_byte_is_told_with_file_and_line(tmp_path: Path) -> None:
 
 
 @cache
-def numbering(kind: str) -> Numbering:
-    return Numbering(train(kind, TEXTS[::2]), train(kind, TEXTS[1::2]))
+def numbering(kind: str) -> PairTokenisers:
+    return PairTokenisers(train_tokeniser(kind, TEXTS[::2]), train_tokeniser(kind, TEXTS[1::2]))
 
 
 @pytest.mark.parametrize("kind", TOKENISERS)
@@ -128,8 +134,8 @@ def test_a_batch_is_source_and_target_with_their_marks(
     kind: str, rows: list[tuple[str, str]]
 ) -> None:
     numbers = numbering(kind)
-    pairs, kept = encoded(rows, numbers, whole=True)
-    assert kept == Kept(len(rows))
+    pairs, kept = encode_pairs(rows, numbers, whole=True)
+    assert kept == PairCounts(len(rows))
     order = torch.arange(len(rows)).flip(0)
     batch = pairs.gather(order)
     assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
@@ -147,9 +153,9 @@ def test_a_batch_is_source_and_target_with_their_marks(
 
 def test_encoding_in_blocks_is_encoding_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(f"a{'b' * (number % 7)}", "c" * (number % 5)) for number in range(50)]
-    whole, counted = encoded(rows, numbering("byte"), longest=5)
-    monkeypatch.setattr(module, "BLOCK", 7)
-    parts, recounted = encoded(rows, numbering("byte"), longest=5)
+    whole, counted = encode_pairs(rows, numbering("byte"), longest=5)
+    monkeypatch.setattr(module, "PAIR_BLOCK", 7)
+    parts, recounted = encode_pairs(rows, numbering("byte"), longest=5)
     assert counted == recounted
     assert len(whole) == len(parts) == counted.kept
     for number in range(len(whole)):
@@ -167,26 +173,28 @@ def test_what_is_left_out_of_training_is_counted_and_the_rest_is_in_order() -> N
         ("abc", "def"),
         ("", ""),
     ]
-    pairs, kept = encoded(rows, numbering("byte"), longest=3)
-    assert kept == Kept(kept=2, too_long=2, empty=3)
+    pairs, kept = encode_pairs(rows, numbering("byte"), longest=3)
+    assert kept == PairCounts(kept=2, too_long=2, empty=3)
     assert str(kept) == "2 pairs kept, 2 too long, 3 with an empty side"
     decode = numbering("byte").source.decode
     assert [decode(pairs.source[number][:-1].tolist()) for number in (0, 1)] == ["ab", "abc"]
-    assert sum((kept, kept), Kept(0)) == Kept(4, 4, 6)
+    assert sum((kept, kept), PairCounts(0)) == PairCounts(4, 4, 6)
 
 
 def test_nothing_is_left_out_where_every_line_counts() -> None:
     rows = [("", ""), ("a" * 100, "b"), ("", "b")]
-    pairs, kept = encoded(rows, numbering("byte"), longest=3, whole=True)
-    assert kept == Kept(3)
+    pairs, kept = encode_pairs(rows, numbering("byte"), longest=3, whole=True)
+    assert kept == PairCounts(3)
     assert pairs.lengths == [1, 101, 2]
 
 
 @pytest.mark.parametrize("copies", [False, True])
 def test_nobody_is_a_source_of_just_its_end_without_targets(copies: bool) -> None:
-    one = train("word", TEXTS)
-    pairs, _ = encoded([("ein haus", "a neu"), ("neu", "neu")], Numbering(one, one, copies))
-    batch = pairs.gather(torch.tensor([0, NOBODY]))
+    one = train_tokeniser("word", TEXTS)
+    pairs, _ = encode_pairs(
+        [("ein haus", "a neu"), ("neu", "neu")], PairTokenisers(one, one, copies)
+    )
+    batch = pairs.gather(torch.tensor([0, EMPTY_ROW]))
     alone = pairs.gather(torch.tensor([0]))
     for name, rows in alone.items():
         assert torch.equal(batch[name][:1], rows)
@@ -195,7 +203,7 @@ def test_nobody_is_a_source_of_just_its_end_without_targets(copies: bool) -> Non
     assert bool((batch["targets"][1] == IGNORE).all())
     assert ("source_extended" in batch) == copies
     assert not copies or batch["source_extended"][1].tolist() == [one.eos, one.pad, one.pad]
-    nobody = pairs.gather(torch.tensor([NOBODY]))
+    nobody = pairs.gather(torch.tensor([EMPTY_ROW]))
     assert {
         name: list(rows.shape) for name, rows in nobody.items() if name != "source_lengths"
     } == {name: [1, 1] for name in nobody if name != "source_lengths"}
@@ -203,7 +211,7 @@ def test_nobody_is_a_source_of_just_its_end_without_targets(copies: bool) -> Non
 
 def test_pairs_are_dealt_out_by_the_longer_side() -> None:
     rows = [("a" * (1 + number % 30), "b" * (1 + number * 7 % 30)) for number in range(60)]
-    pairs, _ = encoded(rows, numbering("byte"))
+    pairs, _ = encode_pairs(rows, numbering("byte"))
     batches = BucketBatches(pairs.lengths, pairs.gather, tokens_per_batch=128, seed=0)
     seen = 0
     for index in range(len(batches)):
@@ -221,9 +229,9 @@ def test_unknown_words_of_the_source_have_numbers_beyond_the_vocabulary(
     source: list[str], target: list[str]
 ) -> None:
     """Literally: a loop over the words, with a list of what is new in this row."""
-    theirs, ours = train("word", ["ein haus"]), train("word", ["a house ein"])
+    theirs, ours = train_tokeniser("word", ["ein haus"]), train_tokeniser("word", ["a house ein"])
     row = (" ".join(source), " ".join(target))
-    pairs, _ = encoded([row], Numbering(theirs, ours, copies=True), whole=True)
+    pairs, _ = encode_pairs([row], PairTokenisers(theirs, ours, copies=True), whole=True)
     batch = pairs.gather(torch.tensor([0]))
     known = ["<pad>", "<unk>", "<bos>", "<eos>", "a", "ein", "house"]
     new: list[str] = []
@@ -248,18 +256,18 @@ def test_unknown_words_of_the_source_have_numbers_beyond_the_vocabulary(
 
 @given(text=LINE)
 def test_words_and_their_numbers_are_equally_many(text: str) -> None:
-    tokeniser = train("word", TEXTS)
-    assert len(words(text)) == len(tokeniser.encode(text))
+    tokeniser = train_tokeniser("word", TEXTS)
+    assert len(split_words(text)) == len(tokeniser.encode(text))
 
 
 @pytest.mark.parametrize("kind", sorted(set(TOKENISERS) - {"word"}))
 def test_only_words_are_copied(kind: str) -> None:
-    one = train(kind, TEXTS)
+    one = train_tokeniser(kind, TEXTS)
     with pytest.raises(UserError, match=f"copying is for tokenisers of words, not {kind} and"):
-        Numbering(one, one, copies=True)
+        PairTokenisers(one, one, copies=True)
 
 
 def test_numbers_take_four_bytes_each() -> None:
-    pairs, _ = encoded([("ab", "c")] * 1000, numbering("byte"))
+    pairs, _ = encode_pairs([("ab", "c")] * 1000, numbering("byte"))
     assert pairs.source[0].dtype == pairs.source.lengths.dtype == torch.int32
     assert pairs.source[0].untyped_storage().nbytes() == 1000 * 3 * 4

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.core.errors import UserError
-from regard.data.text.files import jsonl, lines, tsv
-from regard.data.text.source import FORMS, Source, source_at
+from regard.data.text.files import read_jsonl, read_lines, read_tsv
+from regard.data.text.source import TEXT_FORMS, TextSource, source_at
 
 # Characters that no line can hold are left out: its end, the return before it, NUL, surrogates.
 LINE = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), max_size=30)
 
 
 def texts(path: Path, **options: int) -> list[str]:
-    return [record.text for record in lines(str(path), **options)]
+    return [record.text for record in read_lines(str(path), **options)]
 
 
 @pytest.fixture
@@ -51,14 +51,16 @@ def test_lines_come_back_as_they_were_written(
     # A mark that opens the file is a byte-order mark, not a character of the text.
     content[0] = content[0].removeprefix("\ufeff")
     assert texts(path) == content
-    assert [record.number for record in lines(str(path))] == list(range(1, len(content) + 1))
+    assert [record.number for record in read_lines(str(path))] == list(range(1, len(content) + 1))
 
 
 @given(rows=st.lists(st.tuples(LINE, LINE), min_size=1))
 def test_jsonl_gives_back_any_text(scratch: Path, rows: list[tuple[str, str]]) -> None:
     path = scratch / "a.jsonl"
     path.write_text("".join(json.dumps({"a": a, "b": b}) + "\n" for a, b in rows))
-    assert [record.texts for record in jsonl(str(path), ["b", "a"])] == [(b, a) for a, b in rows]
+    assert [record.texts for record in read_jsonl(str(path), ["b", "a"])] == [
+        (b, a) for a, b in rows
+    ]
 
 
 def test_a_last_line_needs_no_end(written: Callable[[str, bytes], Path]) -> None:
@@ -79,10 +81,10 @@ def test_a_byte_order_mark_is_skipped_once(written: Callable[[str, bytes], Path]
 
 def test_stdin_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\nb\n")))
-    assert [record.text for record in lines("-")] == ["a", "b"]
+    assert [record.text for record in read_lines("-")] == ["a", "b"]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n")))
     with pytest.raises(UserError, match=r"^stdin:2: .*0xff.* not UTF-8"):
-        list(lines("-"))
+        list(read_lines("-"))
 
 
 def test_a_line_of_a_million_characters_is_read(written: Callable[[str, bytes], Path]) -> None:
@@ -105,7 +107,7 @@ def test_the_limit_counts_characters_and_is_exact(
 def test_reading_holds_one_line_at_a_time(written: Callable[[str, bytes], Path]) -> None:
     """Asking for one line of a file that is broken further on must not meet the break."""
     path = written("a.txt", b"good\n" * 3 + b"\xff\n")
-    reader = lines(str(path))
+    reader = read_lines(str(path))
     assert [next(reader).text for _ in range(3)] == ["good"] * 3
     with pytest.raises(UserError, match=r"a.txt:4:"):
         next(reader)
@@ -117,7 +119,7 @@ def test_a_watcher_sees_every_byte_of_the_file_on_disk(
     raw = b"line\n" * 1000
     for name, content in [("a.txt", raw), ("a.txt.gz", gzip.compress(raw))]:
         seen: list[bytes] = []
-        assert sum(1 for _ in lines(str(written(name, content)), watch=seen.append)) == 1000
+        assert sum(1 for _ in read_lines(str(written(name, content)), on_bytes=seen.append)) == 1000
         assert b"".join(seen) == content
 
 
@@ -175,10 +177,10 @@ ROWS = b"label\ttext\nyes\tit is good\nno\tit is bad\n"
 
 def test_tsv_columns_go_by_name_or_number(written: Callable[[str, bytes], Path]) -> None:
     path = str(written("a.tsv", ROWS))
-    assert [record.text for record in tsv(path, ["text"])] == ["it is good", "it is bad"]
-    assert [record.number for record in tsv(path, ["text"])] == [2, 3]
-    assert [record.text for record in tsv(path, [2])] == ["text", "it is good", "it is bad"]
-    assert next(tsv(path, [2, "label"])).texts == ("it is good", "yes")
+    assert [record.text for record in read_tsv(path, ["text"])] == ["it is good", "it is bad"]
+    assert [record.number for record in read_tsv(path, ["text"])] == [2, 3]
+    assert [record.text for record in read_tsv(path, [2])] == ["text", "it is good", "it is bad"]
+    assert next(read_tsv(path, [2, "label"])).texts == ("it is good", "yes")
 
 
 @pytest.mark.parametrize(
@@ -195,14 +197,14 @@ def test_a_column_that_is_not_there_is_named(
     written: Callable[[str, bytes], Path], content: bytes, column: int | str, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        list(tsv(str(written("a.tsv", content)), [column]))
+        list(read_tsv(str(written("a.tsv", content)), [column]))
 
 
 def test_a_number_beside_a_name_must_fit_the_header(
     written: Callable[[str, bytes], Path],
 ) -> None:
     with pytest.raises(UserError, match=r"a\.tsv:1: column 3 was asked for; there are 2"):
-        list(tsv(str(written("a.tsv", ROWS)), ["text", 3]))
+        list(read_tsv(str(written("a.tsv", ROWS)), ["text", 3]))
 
 
 GOOD = b'{"text": "a", "n": 1}\n\n'
@@ -226,7 +228,7 @@ def test_bad_json_is_refused_by_file_and_line(
     written: Callable[[str, bytes], Path], content: bytes, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        list(jsonl(str(written("a.jsonl", content)), ["text"]))
+        list(read_jsonl(str(written("a.jsonl", content)), ["text"]))
 
 
 def test_a_source_knows_its_form_by_its_name(written: Callable[[str, bytes], Path]) -> None:
@@ -249,11 +251,11 @@ def test_a_source_that_makes_no_sense_is_refused(
     form: str, field: int | str | None, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        Source(path="a", form=form, field=field)
+        TextSource(path="a", form=form, field=field)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TEXT_FORMS)
 def test_every_form_reports_a_missing_file(form: str, tmp_path: Path) -> None:
     field = None if form == "plain" else "text"
     with pytest.raises(UserError, match="no such file"):
-        list(Source(path=str(tmp_path / "a"), form=form, field=field).records())
+        list(TextSource(path=str(tmp_path / "a"), form=form, field=field).records())

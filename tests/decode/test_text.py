@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
 
-from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train
+from regard.data.text.tokeniser import TOKENISERS, Tokeniser, train_tokeniser
 from regard.decode import (
     GenerationRequest,
     Greedy,
@@ -33,7 +33,7 @@ def blank_first() -> Tokenizer:
 
 
 DECODERS: dict[str, Tokeniser] = {
-    **{kind: train(kind, LINES) for kind in TOKENISERS},
+    **{kind: train_tokeniser(kind, LINES) for kind in TOKENISERS},
     "blank first": Tokeniser(blank_first()),
 }
 # Few letters, so that stop strings begin, fail and overlap.

@@ -21,7 +21,7 @@ from regard.experiments.heads import (
 )
 from regard.export.ctranslate2 import export
 from regard.layers.text_encoder import Encoding
-from regard.models.language.gpt import GPTState, SteppedState
+from regard.models.language.gpt import GPTState, GPTStepState
 from regard.runs.pretrained import save_pretrained
 from regard.runs.recipe import build_recipe
 from regard.runs.run import Run, create, load
@@ -170,8 +170,8 @@ def test_a_pruned_gpt_reads_and_writes_as_one_with_shut_heads(
     assert isinstance(left.model.start({"tokens": tokens}), GPTState)  # with gradients
     with torch.no_grad():
         state = left.model.start({"tokens": tokens})
-    assert isinstance(state, SteppedState)  # as fast as the whole
-    assert [each.memory.key.shape[1] for each in state.written.caches()] == [1, 2]
+    assert isinstance(state, GPTStepState)  # as fast as the whole
+    assert [each.memory.key.shape[1] for each in state.store.caches()] == [1, 2]
     rows = torch.tensor([0, 0])
     assert [each.memory.key.shape[:2] for each in state.select(rows).written.caches()] == [
         (2, 1),
@@ -202,7 +202,7 @@ def test_a_classifier_on_a_gpt_is_pruned_too(run: Run, tmp_path: Path) -> None:
         {
             "task": "classify",
             "about": {"title": "t", "paper": "p", "minutes": 1.0},
-            "data": {**run.recipe.data.model_dump(exclude_none=True), "frame": "gpt"},
+            "data": {**run.recipe.data.model_dump(exclude_none=True), "template": "gpt"},
             "model": {"kind": "gpt_classifier", "body": GPT_BODY},
             "train": {"updates": 2, "optimiser": {"name": "adamw", "lr": 1e-3}},
         }

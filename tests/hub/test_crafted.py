@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from regard.core.errors import UserError
-from regard.data.text.normalise import UNSEEN
-from regard.data.text.panics import tried, unprinted
+from regard.data.text.normalise import RESERVED
+from regard.data.text.tokenizer_errors import first_use, hide_panics
 from regard.hub.sentencepiece import read as read_model
 from regard.hub.spm_pair import read_pair
 from regard.hub.tokenisers import read
@@ -67,7 +67,7 @@ CRAFTED: dict[str, object] = {
         normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"}
     ),
     "our mark with other rules": pipeline(
-        model={"type": "WordLevel", "vocab": {**VOCABULARY, UNSEEN: 3}, "unk_token": "a"},
+        model={"type": "WordLevel", "vocab": {**VOCABULARY, RESERVED: 3}, "unk_token": "a"},
         normalizer={"type": "Sequence", "normalizers": []},
         decoder={"type": "Fuse", "x": 1},
         added_tokens=[{"id": 9}],
@@ -81,7 +81,7 @@ CRAFTED: dict[str, object] = {
 def used(folder: Path) -> None:
     """All that a run does with a tokeniser."""
     tokeniser = read(folder, "gpt2", 3)
-    _ = tokeniser.frame, tokeniser.encode("a b"), tokeniser.unk
+    _ = tokeniser.template, tokeniser.encode("a b"), tokeniser.unk
 
 
 @pytest.mark.parametrize("name", CRAFTED)
@@ -96,8 +96,8 @@ def test_a_crafted_tokenizer_json_is_refused(
 
 def test_what_others_say_while_a_file_is_tried_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
     panic = "thread '<unnamed>' (7) panicked at src/lib.rs:1:2:\nnone\nstack backtrace:\n"
-    with unprinted():
-        with unprinted():
+    with hide_panics():
+        with hide_panics():
             os.write(2, b"one\n")
         os.write(2, b"two\n")
         os.write(2, panic.encode())
@@ -105,7 +105,7 @@ def test_what_others_say_while_a_file_is_tried_is_kept(capfd: pytest.CaptureFixt
     assert capfd.readouterr().err == "one\ntwo\nthree\n"
 
     def panics() -> None:
-        with tried("x.json"):
+        with first_use("x.json"):
             os.write(2, b"four\n\n" + panic.encode())
             raise BaseException("none")
 

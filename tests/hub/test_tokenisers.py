@@ -21,7 +21,7 @@ from transformers import (
 )
 
 from regard.core.errors import UserError
-from regard.data.text.tokeniser import Tokeniser, load, train
+from regard.data.text.tokeniser import Tokeniser, load_tokeniser, train_tokeniser
 from regard.hub.spm_pair import Pair, read_pair, write_pair
 from regard.hub.tokenisers import read, write
 from tests.hub.corpus import LINES
@@ -39,7 +39,7 @@ def same(ours: Tokeniser, theirs: PreTrainedTokenizerBase, *, spans: bool = True
         assert ours.encode(line) == told["input_ids"], line[:60]
         if spans:
             assert ours.offsets(line) == [tuple(each) for each in told["offset_mapping"]]
-    assert ours.rows(LINES) == [ours.encode(line) for line in LINES]
+    assert ours.encode_each(LINES) == [ours.encode(line) for line in LINES]
 
 
 def bert_vocabulary(folder: Path) -> None:
@@ -87,8 +87,8 @@ def test_word_pieces_are_those_of_bert(tmp_path: Path, lower: bool) -> None:
     same(ours, BertTokenizer.from_pretrained(tmp_path, do_lower_case=lower))
     assert (ours.pad, ours.unk, ours.bos, ours.eos, ours.mask) == (0, 1, 2, 3, 4)
     framed = BertTokenizer.from_pretrained(tmp_path, do_lower_case=lower)("a", "b")
-    assert ours.frame is not None
-    around = ours.frame.around([ours.encode("a"), ours.encode("b")])
+    assert ours.template is not None
+    around = ours.template.apply([ours.encode("a"), ours.encode("b")])
     assert around == (framed["input_ids"], framed["token_type_ids"])
 
 
@@ -120,8 +120,10 @@ def test_byte_pairs_are_those_of_roberta(tmp_path: Path, prefix: bool) -> None:
     ours = read(tmp_path, "roberta")
     theirs = RobertaTokenizer.from_pretrained(tmp_path, add_prefix_space=prefix)
     same(ours, theirs)
-    assert ours.frame is not None
-    assert ours.frame.around([ours.encode("a"), ours.encode("b")])[0] == theirs("a", "b").input_ids
+    assert ours.template is not None
+    assert (
+        ours.template.apply([ours.encode("a"), ours.encode("b")])[0] == theirs("a", "b").input_ids
+    )
 
 
 def test_pairs_of_letters_are_those_of_openai_gpt(tmp_path: Path) -> None:
@@ -238,7 +240,10 @@ def test_marians_files_come_back_as_they_were(tmp_path: Path, kind: str, separat
     pair = read_pair(marian(tmp_path / "a", kind, separate=separate))
     pair.source.save(tmp_path / "source.tokenizer.json")
     pair.target.save(tmp_path / "tokenizer.json")
-    kept = Pair(load(tmp_path / "source.tokenizer.json"), load(tmp_path / "tokenizer.json"))
+    kept = Pair(
+        load_tokeniser(tmp_path / "source.tokenizer.json"),
+        load_tokeniser(tmp_path / "tokenizer.json"),
+    )
     assert kept.target.bos == pair.target.pad
     write_pair(kept, tmp_path / "b", 512)
     same_pair(kept, MarianTokenizer.from_pretrained(tmp_path / "b"), LINES[2:18])
@@ -252,7 +257,7 @@ def test_marians_files_come_back_as_they_were(tmp_path: Path, kind: str, separat
 
 def test_one_tokeniser_takes_the_place_of_an_older_pair(tmp_path: Path) -> None:
     (tmp_path / "source.spm").write_bytes(b"of an earlier export")
-    ours = train("bpe", LINES[2:7])
+    ours = train_tokeniser("bpe", LINES[2:7])
     write_pair(Pair(ours, ours), tmp_path, 64)
     assert read_pair(tmp_path).source.encode(LINES[2]) == ours.encode(LINES[2])
 
@@ -278,12 +283,12 @@ def test_what_is_written_is_read_by_transformers_to_the_same(tmp_path: Path, fam
     same(ours, theirs)
     again = read(tmp_path / "out", family)
     assert again.encode(LINES[2]) == ours.encode(LINES[2])
-    if ours.frame is not None:
-        numbers = ours.frame.around([ours.encode("a"), ours.encode("b")])[0]
+    if ours.template is not None:
+        numbers = ours.template.apply([ours.encode("a"), ours.encode("b")])[0]
         assert (
             theirs("a", "b")["input_ids"]
             == numbers
-            == again.frame.around([ours.encode("a"), ours.encode("b")])[0]
+            == again.template.apply([ours.encode("a"), ours.encode("b")])[0]
         )
 
 
@@ -294,7 +299,7 @@ def test_what_is_written_is_read_by_transformers_to_the_same(tmp_path: Path, fam
 def test_tokenisers_learnt_here_are_read_by_transformers(
     tmp_path: Path, kind: str, family: str
 ) -> None:
-    ours = train(kind, [" ".join(line.split()) for line in LINES[2:7]])
+    ours = train_tokeniser(kind, [" ".join(line.split()) for line in LINES[2:7]])
     write(ours, tmp_path, family, 128)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for line in LINES[2:12]:
@@ -379,5 +384,5 @@ def test_special_tokens_of_any_spelling_have_their_roles(tmp_path: Path) -> None
     ours = read(tmp_path, "gpt2")
     assert (ours.pad, ours.eos, ours.bos) == (1, 2, 0)
     ours.save(tmp_path / "run.tokenizer.json")
-    kept = load(tmp_path / "run.tokenizer.json")
+    kept = load_tokeniser(tmp_path / "run.tokenizer.json")
     assert (kept.pad, kept.eos, kept.bos) == (1, 2, 0)

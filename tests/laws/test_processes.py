@@ -54,7 +54,7 @@ def test_a_batch_of_the_masked_language_model_has_a_pair_for_one_process_only(
     one: Path, data: Path
 ) -> None:
     batches = open_run(one / "masked_lm", data, "cpu").task.batches()
-    drawn = [batches.batch(0, index)["apart"] for index in range(len(batches))][:UPDATES]
+    drawn = [batches.batch(0, index)["random_next"] for index in range(len(batches))][:UPDATES]
     assert 1 in [int((each != IGNORE).sum()) for each in drawn]
 
 

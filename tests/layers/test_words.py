@@ -11,7 +11,7 @@ from regard.layers.bidirectional import Bidirectional
 from regard.layers.character_words import SpellingCNN, character_encoder
 from regard.layers.recurrent import CELLS
 from regard.layers.sentences import SentenceCut
-from regard.layers.word_features import UNKNOWN, Words
+from regard.layers.word_features import UNKNOWN, WordFeatures
 
 LENGTHS = torch.tensor([5, 2, 1])
 
@@ -45,7 +45,7 @@ def test_sentences_read_in_groups_are_those_read_alone() -> None:
     cut = SentenceCut.of(parts)
     assert cut.lengths.tolist() == [9, 1, 2, 3]
     assert [group.tolist() for group in cut.groups()] == [[1, 2], [3], [0]]
-    assert cut.waste() == pytest.approx(1 - 15 / 16)
+    assert cut.padding_fraction() == pytest.approx(1 - 15 / 16)
     found = cut.read(encoder, x)
     for row, begin, end in ((0, 0, 9), (0, 9, 10), (0, 10, 12), (1, 0, 3)):
         one = encoder(x[row : row + 1, begin:end], torch.tensor([end - begin]))
@@ -76,7 +76,7 @@ def test_the_character_cnn_is_a_maximum_over_windows() -> None:
 
 
 def test_vectors_take_the_place_of_known_words_only() -> None:
-    words = Words(5, 2)
+    words = WordFeatures(5, 2)
     before = words.table.weight.detach().clone()
     known = torch.tensor([True, False, True, False, False])
     words.initialise_vectors(torch.full((5, 2), 7.0), known)
@@ -87,7 +87,7 @@ def test_vectors_take_the_place_of_known_words_only() -> None:
 
 def test_vectors_of_another_width_are_refused(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match=r"3 wide and the model's words 2: set model\.width = 3"):
-        Words(5, 2).initialise_vectors(torch.zeros(5, 3), torch.ones(5).bool())
+        WordFeatures(5, 2).initialise_vectors(torch.zeros(5, 3), torch.ones(5).bool())
 
 
 def test_an_encoder_of_characters_that_nobody_knows_is_named(as_users_run_it: None) -> None:
@@ -97,7 +97,7 @@ def test_an_encoder_of_characters_that_nobody_knows_is_named(as_users_run_it: No
 
 def test_hidden_words_are_looked_up_as_unknown_in_training_only() -> None:
     torch.manual_seed(0)
-    words = Words(9, 3, characters=SpellingCNN(2, 2), hide=0.25)
+    words = WordFeatures(9, 3, characters=SpellingCNN(2, 2), hide=0.25)
     tokens = torch.tensor([[*range(4, 9), 0]]).repeat(400, 1)
     batch = {"tokens": tokens, "characters": torch.ones(400, 6, 4).long()}
     seen = words(batch)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.core.errors import UserError
 from regard.data import Tokeniser
-from regard.data.text.pipeline import words
+from regard.data.text.pipeline import split_words
 
 Links = frozenset[tuple[int, int]]
 """Pairs of words that belong together: (source, target), counted from 0."""
@@ -34,13 +34,13 @@ _LINK = re.compile(r"(\d+)([-?p])(\d+)")
 def words_of(tokeniser: Tokeniser, text: str) -> list[int | None]:
     """For each token of a text the number of its word; None for what is between words.
 
-    >>> from regard.data import train
-    >>> words_of(train("char", ["ab c"]), "ab c")
+    >>> from regard.data import train_tokeniser
+    >>> words_of(train_tokeniser("char", ["ab c"]), "ab c")
     [0, 0, None, 1]
     """
     holder: list[int | None] = [None] * len(text)
     end = 0
-    for number, word in enumerate(words(text)):
+    for number, word in enumerate(split_words(text)):
         begin = text.index(word, end)
         end = begin + len(word)
         holder[begin:end] = [number] * len(word)

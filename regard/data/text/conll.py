@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from regard.core.errors import UserError, choose
-from regard.data.text.files import lines, shown
+from regard.data.text.files import display_name, read_lines
 
-COLUMNS = (".conll", ".conll2003", ".iob", ".iob1", ".iob2", ".bio", ".bioes")
+CONLL_SUFFIXES = (".conll", ".conll2003", ".iob", ".iob1", ".iob2", ".bio", ".bioes")
 """How names of files end that hold columns."""
 
 _DOCUMENT = "-DOCSTART-"
@@ -38,7 +38,7 @@ class Chunk(NamedTuple):
     """The last word, not the one after it."""
 
 
-class Tagged(NamedTuple):
+class TaggedSentence(NamedTuple):
     """A sentence."""
 
     path: str
@@ -50,17 +50,17 @@ class Tagged(NamedTuple):
 
     def where(self, word: int) -> str:
         """Where a word stands, as errors say it."""
-        return f"{shown(self.path)}:{self.line + word}"
+        return f"{display_name(self.path)}:{self.line + word}"
 
 
-def sentences(path: str, word: int = 1, tag: int = -1) -> Iterator[Tagged]:
+def read_conll(path: str, word: int = 1, tag: int = -1) -> Iterator[TaggedSentence]:
     """Every sentence of a file; columns are counted from 1, or from the end as -1, -2, ..."""
-    name = shown(path)
+    name = display_name(path)
     if word == 0 or tag == 0:
         raise UserError(f"{name}: column 0 was asked for; columns count from 1, or back from -1")
     begin, columns, first = 1, 0, 1
     held: list[tuple[str, str]] = []
-    for number, (line,) in lines(path):
+    for number, (line,) in read_lines(path):
         cells = line.split()
         cells = [] if cells[:1] == [_DOCUMENT] else cells
         if cells and not columns:
@@ -84,9 +84,9 @@ def sentences(path: str, word: int = 1, tag: int = -1) -> Iterator[Tagged]:
         yield _sentence(path, begin, held)
 
 
-def _sentence(path: str, begin: int, held: Sequence[tuple[str, str]]) -> Tagged:
+def _sentence(path: str, begin: int, held: Sequence[tuple[str, str]]) -> TaggedSentence:
     words, tags = zip(*held, strict=True)
-    return Tagged(path, begin, words, tags)
+    return TaggedSentence(path, begin, words, tags)
 
 
 def _place(column: int) -> int:
@@ -98,17 +98,17 @@ def _within(column: int, columns: int, where: str) -> None:
         raise UserError(f"{where}: column {column} was asked for; this line has {columns}")
 
 
-def parts(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """The letter of a tag and its kind.
 
-    >>> parts("B-NP"), parts("O")
+    >>> split_tag("B-NP"), split_tag("O")
     (('B', 'NP'), ('O', ''))
     """
     letter, _, kind = tag.partition("-")
     return letter, kind
 
 
-def checked(sentence: Tagged, scheme: str) -> Tagged:
+def check_tags(sentence: TaggedSentence, scheme: str) -> TaggedSentence:
     """The sentence, if its tags are those of the scheme; else an error with the line.
 
     An I-X of IOB2 or BIOES must go on with a chunk of X, which in BIOES must end in E-X. Tags of
@@ -129,22 +129,22 @@ _LETTERS_OF = {"iob1": "IOB", "iob2": "IOB", "bioes": "BIOES"}
 """How tags of each scheme begin."""
 
 
-def every_tag(tags: Iterable[str], scheme: str) -> set[str]:
+def all_tags(tags: Iterable[str], scheme: str) -> set[str]:
     """All tags of a scheme for the kinds of chunks that there are.
 
     A chunk of two words may come though all there were had one.
 
-    >>> sorted(every_tag(["S-LST", "O"], "bioes"))
+    >>> sorted(all_tags(["S-LST", "O"], "bioes"))
     ['B-LST', 'E-LST', 'I-LST', 'O', 'S-LST']
     """
-    kinds = {kind for _, kind in map(parts, tags) if kind}
+    kinds = {kind for _, kind in map(split_tag, tags) if kind}
     begins = [letter for letter in _LETTERS_OF[scheme] if letter != OUTSIDE]
     return {OUTSIDE, *(f"{letter}-{kind}" for letter in begins for kind in kinds)}
 
 
 def _letters_wrong(tag: str, scheme: str) -> str | None:
     """What is wrong with a tag by itself."""
-    letter, kind = parts(tag)
+    letter, kind = split_tag(tag)
     if letter in _LETTERS_OF[scheme] and bool(kind) == (letter != OUTSIDE) and len(letter) == 1:
         return None
     known = ", ".join("O" if each == "O" else f"{each}-X" for each in _LETTERS_OF[scheme])
@@ -158,7 +158,7 @@ def _flaw_iob1(before: str, tag: str) -> str | None:
 
 def _flaw_iob2(before: str, tag: str) -> str | None:
     """I-X with nothing of X before it."""
-    (_, kind), (letter, own) = parts(before), parts(tag)
+    (_, kind), (letter, own) = split_tag(before), split_tag(tag)
     if letter == "I" and own != kind:
         return (
             f"{tag!r} after {before!r} has no B-{own} before it; mend the tag, or if the file is "
@@ -169,7 +169,7 @@ def _flaw_iob2(before: str, tag: str) -> str | None:
 
 def _flaw_bioes(before: str, tag: str) -> str | None:
     """A chunk that is not closed, or not begun."""
-    (last, kind), (letter, own) = parts(before), parts(tag)
+    (last, kind), (letter, own) = split_tag(before), split_tag(tag)
     opened = last in "BI"
     if letter in "IE" and not (opened and own == kind):
         return f"{tag!r} after {before!r} has no B-{own} before it; mend the tag"
@@ -196,7 +196,7 @@ def to_chunks(tags: Sequence[str], scheme: str) -> list[Chunk]:
     chunks: list[Chunk] = []
     begin: int | None = None
     for place, (before, tag) in enumerate(pairwise((OUTSIDE, *tags, OUTSIDE))):
-        (last, kind), (letter, own) = parts(before), parts(tag)
+        (last, kind), (letter, own) = split_tag(before), split_tag(tag)
         ends = begin is not None and (last in "ES" or letter in "BSO" or own != kind)
         if ends:
             assert begin is not None
@@ -245,6 +245,6 @@ WRITERS: dict[str, Callable[[list[str], Chunk, Chunk | None], list[str]]] = {
 """How each scheme writes the tags of one chunk."""
 
 
-def converted(tags: Sequence[str], given: str, wanted: str) -> list[str]:
+def convert_tags(tags: Sequence[str], given: str, wanted: str) -> list[str]:
     """Tags of one scheme as those of another."""
     return to_tags(to_chunks(tags, given), len(tags), wanted)

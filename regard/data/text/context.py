@@ -7,7 +7,7 @@ left is cut into rows of `CENTRES` words with `reach` more on either side. Each 
 words drawn as noise, in proportion to their counts to the power 3/4.
 
 >>> ids = torch.tensor([4, 5, 6, 3, 4, 5])                  # 3 ends a text
->>> batches = ContextBatches(ids, Counts.of(ids, 7), words=8, reach=2, noise=2, sample=0.0, seed=0)
+>>> batches = ContextBatches(ids, WordCounts.of(ids, 7), words=8, reach=2, noise=2, sample=0.0, seed=0)
 >>> batch = batches.batch(0, 0)
 >>> batch["words"][0, :9].tolist()                          # two before the first word
 [0, 0, 4, 5, 6, 0, 4, 5, 0]
@@ -18,45 +18,51 @@ words drawn as noise, in proportion to their counts to the power 3/4.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
 from regard.core.errors import UserError, positive
 from regard.core.protocols import Batch
-from regard.data.batch import WholeBatches, digest_of, draws, within
+from regard.data.batch import (
+    ShardableBatches,
+    check_index,
+    random_integers,
+    random_permutation,
+    tensor_digest,
+)
 
 CENTRES = 16
 """Centres in a row: few enough that the noise is not the same for too many of them, enough that
 their products with it are matrix products."""
 
-NO_WORD, UNKNOWN, END = 0, 1, 3
+NO_WORD, UNKNOWN_WORD, TEXT_END = 0, 1, 3
 """The numbers of padding, of unknown words, which are passed over, and of the end of a text."""
 
-SPECIAL = 4
+FIRST_WORD = 4
 """Words begin after the special tokens."""
 
 
 @dataclass(frozen=True)
-class Counts:
+class WordCounts:
     """How often each word of a vocabulary occurs; special tokens never do."""
 
     counts: Float[Tensor, "V"]
 
     @staticmethod
-    def of(ids: Integer[Tensor, "T"], vocabulary: int) -> "Counts":
+    def of(ids: Integer[Tensor, "T"], vocabulary: int) -> "WordCounts":
         """Those of a text."""
         counts = torch.zeros(vocabulary, dtype=torch.float64)
         for piece in ids.split(1 << 24):
             counts += torch.bincount(piece.int(), minlength=vocabulary)
-        counts[:SPECIAL] = 0.0
+        counts[:FIRST_WORD] = 0.0
         if not bool(counts.sum()):
             raise UserError("there are no words in this text to learn vectors from")
-        return Counts(counts)
+        return WordCounts(counts)
 
     def kept(self, sample: float) -> Float[Tensor, "V"]:
         """The share of each word that is not dropped: √(t/f) + t/f, as word2vec's code has it.
 
-        >>> Counts(torch.tensor([0.0, 0, 0, 0, 1, 99]).double()).kept(0.01)[4:].tolist()[0]
+        >>> WordCounts(torch.tensor([0.0, 0, 0, 0, 1, 99]).double()).kept(0.01)[4:].tolist()[0]
         1.0
         """
         if sample <= 0:
@@ -70,7 +76,7 @@ class Counts:
         return summed / summed[-1]
 
 
-class ContextBatches(WholeBatches):
+class ContextBatches(ShardableBatches):
     """Rows of centres, what is near each, and noise: `words` [B,K], `near` [B,Q,K], `noise` [B,C].
 
     Centre q of a row is word `reach` + q of it; `near` is true for what lies in its window.
@@ -79,7 +85,7 @@ class ContextBatches(WholeBatches):
     def __init__(
         self,
         ids: Integer[Tensor, "T"],
-        counts: Counts,
+        counts: WordCounts,
         *,
         words: int,
         reach: int,
@@ -106,16 +112,16 @@ class ContextBatches(WholeBatches):
     @property
     def digest(self) -> str:
         """The whole text."""
-        return digest_of(self._ids)
+        return tensor_digest(self._ids)
 
     def batch(self, epoch: int, index: int) -> Batch:
         """The words of one place of the text, anew for every epoch."""
-        first = within(index, len(self)) * self._words
+        first = check_index(index, len(self)) * self._words
         read = self._ids[first : first + self._words].long()
-        fate = draws(len(read), self._seed, epoch, index, 0)
-        read = read[(fate < self._kept[read]) | (read == END)]
+        fate = random_integers(len(read), self._seed, epoch, index, 0)
+        read = read[(fate < self._kept[read]) | (read == TEXT_END)]
         if not len(read):
-            read = torch.tensor([END])
+            read = torch.tensor([TEXT_END])
         rows = -(-len(read) // CENTRES)
         words, texts = self._rows(read, rows)
         return {
@@ -128,15 +134,15 @@ class ContextBatches(WholeBatches):
         """Words cut into rows that share their edges, and the text that each belongs to."""
         flat = torch.zeros(rows * CENTRES + 2 * self._reach, dtype=torch.int64)
         flat[self._reach : self._reach + len(read)] = read
-        texts = (flat == END).cumsum(0)
-        flat[flat == END] = NO_WORD
+        texts = (flat == TEXT_END).cumsum(0)
+        flat[flat == TEXT_END] = NO_WORD
         width = CENTRES + 2 * self._reach
         return flat.unfold(0, width, CENTRES), texts.unfold(0, width, CENTRES)
 
     def _near(self, words: Tensor, texts: Tensor, epoch: int, index: int) -> Tensor:
         """Which words are in the window of which centre."""
         rows, inside = len(words), slice(self._reach, self._reach + CENTRES)
-        drawn = draws(rows * CENTRES, self._seed, epoch, index, 1) % self._reach + 1
+        drawn = random_integers(rows * CENTRES, self._seed, epoch, index, 1) % self._reach + 1
         reach = drawn.unflatten(0, (rows, CENTRES))[..., None]  # [B,Q,1]
         one_text = texts[:, None] == texts[:, inside, None]
         there = (words[:, None] != NO_WORD) & (words[:, inside, None] != NO_WORD)  # [B,Q,K]
@@ -145,6 +151,95 @@ class ContextBatches(WholeBatches):
 
     def _drawn_for(self, rows: int, epoch: int, index: int) -> Batch:
         """Words drawn for each row."""
-        drawn = draws(rows * self._drawn, self._seed, epoch, index, 2).double() / 2.0**63
+        drawn = random_integers(rows * self._drawn, self._seed, epoch, index, 2).double() / 2.0**63
         noise = torch.searchsorted(self._noise, drawn, right=True)
         return {"noise": noise.clamp_max(len(self._noise) - 1).unflatten(0, (rows, self._drawn))}
+
+
+COUNT_BLOCK = 1 << 19
+"""How many words are counted at a time."""
+
+
+@dataclass(frozen=True)
+class CooccurrenceCells:
+    """The cells of the table of co-occurrences that are not zero."""
+
+    rows: Int[Tensor, "N"]
+    columns: Int[Tensor, "N"]
+    counts: Float[Tensor, "N"]
+
+    def select(self, which: Integer[Tensor, "M"]) -> "CooccurrenceCells":
+        """Some of them."""
+        return CooccurrenceCells(self.rows[which], self.columns[which], self.counts[which])
+
+
+def cooccurrences(ids: Integer[Tensor, "T"], vocabulary: int, reach: int) -> CooccurrenceCells:
+    """Count a text."""
+    keys, sums = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
+    positive("reach", reach)
+    known = ids[ids.int() != UNKNOWN_WORD]
+    for first in range(0, len(known), COUNT_BLOCK):
+        # With what its last words still reach: a pair counts in the block of its left word.
+        found = _pairs_in(
+            known[first : first + COUNT_BLOCK + reach].long(), vocabulary, reach, COUNT_BLOCK
+        )
+        keys, sums = _added_up(torch.cat((keys, found[0])), torch.cat((sums, found[1])))
+    if not len(keys):
+        raise UserError("no two words of this text stand near each other; give more text")
+    one, other = keys // vocabulary, keys % vocabulary
+    apart = one != other
+    return CooccurrenceCells(
+        rows=torch.cat((one, other[apart])),
+        columns=torch.cat((other, one[apart])),
+        counts=torch.cat((sums * (2 - apart.double()), sums[apart])),
+    )
+
+
+def _pairs_in(
+    block: Int[Tensor, "T"], vocabulary: int, reach: int, lefts: int
+) -> tuple[Int[Tensor, "N"], Float[Tensor, "N"]]:
+    """The pairs of a block whose left word is among the first so many; the smaller number first."""
+    text = (block == TEXT_END).cumsum(0)
+    keys, weights = [], []
+    for apart in range(1, reach + 1):
+        left, right = block[:-apart][:lefts], block[apart:][:lefts]
+        real = (
+            (left >= FIRST_WORD) & (right >= FIRST_WORD) & (text[:-apart] == text[apart:])[:lefts]
+        )
+        left, right = left[real], right[real]
+        keys.append(torch.minimum(left, right) * vocabulary + torch.maximum(left, right))
+        weights.append(torch.full((len(left),), 1 / apart, dtype=torch.float64))
+    return _added_up(torch.cat(keys), torch.cat(weights))
+
+
+def _added_up(
+    keys: Int[Tensor, "N"], weights: Float[Tensor, "N"]
+) -> tuple[Int[Tensor, "M"], Float[Tensor, "M"]]:
+    """Each key once, with the sum of its weights.
+
+    >>> [each.tolist() for each in _added_up(torch.tensor([7, 5, 7]), torch.tensor([1.0, 2, 3]))]
+    [[5, 7], [2.0, 4.0]]
+    """
+    found, place = keys.unique(return_inverse=True)
+    return found, weights.new_zeros(len(found)).index_add_(0, place, weights)
+
+
+class CooccurrenceBatches(ShardableBatches):
+    """Cells in batches, each once an epoch: `rows`, `columns` and `counts`, all [B]."""
+
+    def __init__(self, cells: CooccurrenceCells, batch: int, seed: int) -> None:
+        super().__init__(batch)
+        self._cells = cells
+        self._seed = seed
+        self._known: tuple[int, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return -(-len(self._cells.counts) // self.rows)
+
+    def batch(self, epoch: int, index: int) -> Batch:
+        """The next cells of an epoch's order."""
+        if self._known is None or self._known[0] != epoch:
+            self._known = (epoch, random_permutation(len(self._cells.counts), self._seed, epoch))
+        first = check_index(index, len(self)) * self.rows
+        found = self._cells.select(self._known[1][first : first + self.rows])
+        return {"rows": found.rows, "columns": found.columns, "counts": found.counts.float()}

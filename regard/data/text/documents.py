@@ -6,11 +6,11 @@ lines, or end at . ! ? (wording.py). In the file of corpus.py a sentence ends wi
 a document with two; so a sentence of which the tokeniser leaves nothing ends a document too.
 
 >>> import tempfile
->>> from regard.data.text.tokeniser import train
+>>> from regard.data.text.tokeniser import train_tokeniser
 >>> folder = Path(tempfile.mkdtemp())
 >>> _ = (folder / "a.txt").write_text("to be\\nor not\\n\\nthat is\\n")
->>> pieces = train("wordpiece", ["to be or not that is"])
->>> found = documents_in(sources_at(str(folder / "a.txt")), pieces, folder=folder / "cache")
+>>> pieces = train_tokeniser("wordpiece", ["to be or not that is"])
+>>> found = tokenise_documents(document_sources(str(folder / "a.txt")), pieces, folder=folder / "cache")
 >>> len(found), found.sentences.tolist()                  # where documents begin, in sentences
 (2, [0, 2, 3])
 >>> pieces.decode(found.tokens(torch.arange(2, 6)))
@@ -29,18 +29,18 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from regard.core.errors import UserError, choose
-from regard.data.text.corpus import Progress, prepare
+from regard.data.text.corpus import ProgressCallback, prepare_corpus
 from regard.data.text.files import (
+    BytesCallback,
     Field,
     Record,
-    Watch,
-    lines,
-    opened,
-    shown,
-    unpacked_name,
+    display_name,
+    open_bytes,
+    read_lines,
+    uncompressed_name,
 )
-from regard.data.text.segment import into_sentences, plain_words
-from regard.data.text.source import Source, form_of
+from regard.data.text.segment import plain_words, split_sentences
+from regard.data.text.source import TextSource, form_of
 from regard.data.text.tokeniser import Tokeniser
 
 _LARGEST = 1 << 26
@@ -48,45 +48,45 @@ _LARGEST = 1 << 26
 
 
 @dataclass(frozen=True, kw_only=True)
-class Documents(Source):
+class DocumentSource(TextSource):
     """Where documents come from; its records are sentences, and an empty one ends a document."""
 
-    apart: str = "blank"
-    """A row of APART: what sets documents apart."""
+    boundary: str = "blank_line"
+    """A row of APART: what sets documents boundary."""
     sentences: str = "lines"
     """A row of SENTENCES: how a document is cut."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choose("way to tell documents apart", self.apart, _APART)
-        choose("way to find sentences", self.sentences, SENTENCES)
+        choose("way to tell documents boundary", self.boundary, _BOUNDARIES)
+        choose("way to find sentences", self.sentences, SENTENCE_SPLITTERS)
 
     @property
     def reading(self) -> tuple[object, ...]:
         """All that the sentences depend on besides the content of the file."""
-        return ("documents", *super().reading, self.apart, self.sentences)
+        return ("documents", *super().reading, self.boundary, self.sentences)
 
     @property
-    def runs_on(self) -> bool:
+    def is_continuous(self) -> bool:
         """Every sentence ends for itself."""
         return False
 
-    def records(self, watch: Watch | None = None) -> Iterator[Record]:
+    def records(self, on_bytes: BytesCallback | None = None) -> Iterator[Record]:
         """Every sentence, with the line its document begins at."""
-        cut = SENTENCES[self.sentences]
-        for number, text in _APART[self.apart](self, watch):
+        cut = SENTENCE_SPLITTERS[self.sentences]
+        for number, text in _BOUNDARIES[self.boundary](self, on_bytes):
             found = [each for each in cut(text.lower() if self.lowercase else text) if each.strip()]
             yield from (Record(number, (each,)) for each in found)
             if found:
                 yield Record(number, ("",))
 
 
-def sources_at(
-    path: str, field: Field | None = None, *, apart: str | None = None, sentences: str = "lines"
-) -> list[Documents]:
+def document_sources(
+    path: str, field: Field | None = None, *, boundary: str | None = None, sentences: str = "lines"
+) -> list[DocumentSource]:
     """The documents of a file, an archive or a folder of files.
 
-    Without `apart` the name says what sets documents apart: a record of a TSV or JSONL file and a
+    Without `boundary` the name says what sets documents boundary: a record of a TSV or JSONL file and a
     file of an archive is one, and plain files have blank lines between them.
     """
     place = Path(path)
@@ -94,22 +94,28 @@ def sources_at(
         files = sorted(each for each in place.rglob("*") if each.is_file())
         if not files:
             raise UserError(f"{path}: there are no files in this folder")
-        return [Documents(path=str(each), apart="file", sentences=sentences) for each in files]
-    if unpacked_name(path).endswith(".tar"):
-        return [Documents(path=path, apart=apart or "archive", sentences=sentences)]
+        return [
+            DocumentSource(path=str(each), boundary="file", sentences=sentences) for each in files
+        ]
+    if uncompressed_name(path).endswith(".tar"):
+        return [DocumentSource(path=path, boundary=boundary or "archive", sentences=sentences)]
     form = form_of(path)
-    usual = "blank" if form == "plain" else "line"
-    return [Documents(path=path, form=form, field=field, apart=apart or usual, sentences=sentences)]
+    usual = "blank_line" if form == "plain" else "line"
+    return [
+        DocumentSource(
+            path=path, form=form, field=field, boundary=boundary or usual, sentences=sentences
+        )
+    ]
 
 
 _Texts = Iterator[tuple[int, str]]
 """Documents, each with the line it begins at."""
 
 
-def _by_blank_lines(source: Documents, watch: Watch | None) -> _Texts:
+def _by_blank_lines(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
     held: list[str] = []
     begin = 1
-    for number, (line,) in lines(source.path, source.longest, watch):
+    for number, (line,) in read_lines(source.path, source.longest, on_bytes):
         if line.strip():
             begin = begin if held else number
             held.append(line)
@@ -120,19 +126,21 @@ def _by_blank_lines(source: Documents, watch: Watch | None) -> _Texts:
         yield begin, "\n".join(held)
 
 
-def _by_records(source: Documents, watch: Watch | None) -> _Texts:
-    plain = Source(path=source.path, form=source.form, field=source.field, longest=source.longest)
-    return ((record.number, record.text) for record in plain.records(watch))
+def _by_records(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
+    plain = TextSource(
+        path=source.path, form=source.form, field=source.field, longest=source.longest
+    )
+    return ((record.number, record.text) for record in plain.records(on_bytes))
 
 
-def _by_file(source: Documents, watch: Watch | None) -> _Texts:
-    yield 1, "\n".join(line.text for line in lines(source.path, source.longest, watch))
+def _by_file(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
+    yield 1, "\n".join(line.text for line in read_lines(source.path, source.longest, on_bytes))
 
 
-def _by_member(source: Documents, watch: Watch | None) -> _Texts:
+def _by_member(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
     """Every file of an archive, in its order; those called README are about the others."""
-    name = shown(source.path)
-    with opened(source.path, watch) as file:
+    name = display_name(source.path)
+    with open_bytes(source.path, on_bytes) as file:
         try:
             assert isinstance(file, io.BufferedIOBase)
             with tarfile.open(fileobj=file, mode="r|") as archive:
@@ -156,18 +164,18 @@ def _text(raw: bytes, where: str) -> str:
         raise UserError(f"{where}: byte {problem.start + 1} is not UTF-8") from None
 
 
-_APART: dict[str, Callable[[Documents, Watch | None], _Texts]] = {
-    "blank": _by_blank_lines,
+_BOUNDARIES: dict[str, Callable[[DocumentSource, BytesCallback | None], _Texts]] = {
+    "blank_line": _by_blank_lines,
     "line": _by_records,
     "file": _by_file,
     "archive": _by_member,
 }
-"""What sets documents apart: blank lines, lines or records, whole files, files of an archive."""
+"""What sets documents boundary: blank lines, lines or records, whole files, files of an archive."""
 
-SENTENCES: dict[str, Callable[[str], list[str]]] = {
+SENTENCE_SPLITTERS: dict[str, Callable[[str], list[str]]] = {
     "lines": str.splitlines,
-    "marks": lambda text: [
-        " ".join(each) for each in into_sentences(plain_words(text, lowercase=False))
+    "punctuation": lambda text: [
+        " ".join(each) for each in split_sentences(plain_words(text, lowercase=False))
     ],
 }
 """How a document is cut into sentences: at line ends, or at . ! ? and line ends."""
@@ -209,26 +217,26 @@ class TokenisedDocuments:
         return replace(
             self,
             places=self.places[kept],
-            begins=counted(self.begins.diff()[kept]),
-            sentences=counted(sizes),
+            begins=offsets_from_sizes(self.begins.diff()[kept]),
+            sentences=offsets_from_sizes(sizes),
         )
 
 
-def counted(sizes: Int[Tensor, "N"]) -> Int[Tensor, "M"]:
+def offsets_from_sizes(sizes: Int[Tensor, "N"]) -> Int[Tensor, "M"]:
     """How much stands before each of some things of these sizes, and in all.
 
-    >>> counted(torch.tensor([2, 3])).tolist()
+    >>> offsets_from_sizes(torch.tensor([2, 3])).tolist()
     [0, 2, 5]
     """
     return torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
 
 
-def documents_in(
-    sources: Sequence[Documents],
+def tokenise_documents(
+    sources: Sequence[DocumentSource],
     tokeniser: Tokeniser,
     *,
     folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> TokenisedDocuments:
     """The documents of some sources: from the cache if they are there, else tokenised now."""
     if tokeniser.ends_lines:
@@ -236,16 +244,16 @@ def documents_in(
             "documents are not kept in words, where every line ends with <eos>; take another "
             'tokeniser, such as "wordpiece"'
         )
-    corpus = prepare(sources, tokeniser, folder=folder, progress=progress)
+    corpus = prepare_corpus(sources, tokeniser, folder=folder, progress=progress)
     ends = (corpus.ids == tokeniser.eos).nonzero().squeeze(1)  # [N]
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1] + 1])
     sizes = ends - starts
     real = sizes > 0  # the others end a document
-    before = counted(real.long())  # [N+1]
+    before = offsets_from_sizes(real.long())  # [N+1]
     documents = before[(~real).nonzero().squeeze(1)].unique()  # [D]
     return TokenisedDocuments(
         ids=corpus.ids,
         places=starts[real],
-        begins=counted(sizes[real]),
+        begins=offsets_from_sizes(sizes[real]),
         sentences=torch.cat([torch.zeros(1, dtype=torch.int64), documents[documents > 0]]),
     )

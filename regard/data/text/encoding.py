@@ -4,12 +4,12 @@ A text is some pieces, each a list of words: the sentences of a document, the tw
 or all of it as one. Between the parts of a pair stands <eos>. Batches have `tokens` [B,T],
 `lengths` [B] and `parts` [B,T], the number of the piece of each token, -1 at padding; besides, if
 they are asked for, `characters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of
-another run. With a frame (frame.py), marks stand around a text and between two: `[CLS] a [SEP] b
+another run. With a template (template.py), marks stand around a text and between two: `[CLS] a [SEP] b
 [SEP]`; and where words are tagged by their first pieces, batches have `firsts` [B,W], where those
 stand, and `words` [B], how many words there are.
 
->>> from regard.data.text.tokeniser import train
->>> texts = encode_texts([[["a", "b"], ["a"]], [[]]], TextEncoding(train("word", ["a b"])))
+>>> from regard.data.text.tokeniser import train_tokeniser
+>>> texts = encode_texts([[["a", "b"], ["a"]], [[]]], TextEncoding(train_tokeniser("word", ["a b"])))
 >>> {name: rows.tolist() for name, rows in texts.gather(torch.tensor([0, 1])).items()}
 {'tokens': [[4, 5, 4], [0, 0, 0]], 'lengths': [3, 0], 'parts': [[0, 0, 1], [-1, -1, -1]]}
 """
@@ -59,10 +59,10 @@ class TextEncoding:
     """The vocabulary of the run that a model begins with, if it has one of its own."""
     source_lowercase: bool = False
     """Does that run know words in lower case alone?"""
-    frame: InputTemplate | None = None
+    template: InputTemplate | None = None
     """The marks around a text; then a text is one piece, or the two of a pair."""
-    both_ways: bool = False
-    """Is a pair wanted in the other order too, as `turned_tokens` and so on?"""
+    both_orders: bool = False
+    """Is a pair wanted in the other order too, as `swapped_tokens` and so on?"""
 
     def __post_init__(self) -> None:
         if self.source is not None and self.source.kind != "word":
@@ -84,7 +84,7 @@ class EncodedTexts:
     spellings: WordCharacters | None = None
     source: PackedSequences | None = None
     firsts: PackedSequences | None = None
-    turned: "EncodedTexts | None" = None
+    swapped: "EncodedTexts | None" = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -110,18 +110,18 @@ class EncodedTexts:
         if self.firsts is not None:
             batch["firsts"] = self.firsts.rows(numbers, _NOWHERE)
             batch["words"] = torch.where(there, self.firsts.lengths[numbers].long(), 0)
-        if self.turned is not None:
-            other = self.turned.gather(numbers)
-            batch |= {f"turned_{name}": each for name, each in other.items()}
+        if self.swapped is not None:
+            other = self.swapped.gather(numbers)
+            batch |= {f"swapped_{name}": each for name, each in other.items()}
         return batch
 
 
 def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedTexts:
     """Texts as numbers."""
-    if reading.both_ways:
-        once, held = replace(reading, both_ways=False), [list(each) for each in texts]
+    if reading.both_orders:
+        once, held = replace(reading, both_orders=False), [list(each) for each in texts]
         return replace(
-            encode_texts(held, once), turned=encode_texts([each[::-1] for each in held], once)
+            encode_texts(held, once), swapped=encode_texts([each[::-1] for each in held], once)
         )
     names = ["tokens", "parts", *(["spelled"] if reading.characters else [])]
     names += ["source"] if reading.source is not None else []
@@ -133,7 +133,7 @@ def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedText
         rows = _block(block, reading, spellings)
         count = rows.pop("lengths")
         text = torch.arange(len(count)).repeat_interleave(count)  # [N]
-        if reading.longest is not None and reading.frame is None:
+        if reading.longest is not None and reading.template is None:
             place = torch.arange(len(text)) - (count.cumsum(0) - count)[text]
             rows = {name: each[place < reading.longest] for name, each in rows.items()}
             count = count.clamp_max(reading.longest)
@@ -160,8 +160,8 @@ def _block(
     block: Sequence[_Pieces], reading: TextEncoding, spellings: WordCharacters
 ) -> dict[str, Int[Tensor, "N"]]:
     """Every number of some texts, side by side, and the length of each text."""
-    if reading.frame is not None:
-        return _framed(block, reading, reading.frame)
+    if reading.template is not None:
+        return _framed(block, reading, reading.template)
     pieces = [
         (number, part, [*words, EOS] if reading.pairs and part == 0 else words)
         for number, text in enumerate(block)
@@ -192,7 +192,7 @@ def _block(
 
 
 def _framed(
-    block: Sequence[_Pieces], reading: TextEncoding, frame: InputTemplate
+    block: Sequence[_Pieces], reading: TextEncoding, template: InputTemplate
 ) -> dict[str, Int[Tensor, "N"]]:
     """The same with marks around each text."""
     texts = [
@@ -201,8 +201,8 @@ def _framed(
         else [" ".join(word for words in text for word in words)]
         for text in block
     ]
-    rows = iter(reading.tokeniser.rows([part for text in texts for part in text]))
-    held = [frame.around([next(rows) for _ in text], reading.longest) for text in texts]
+    rows = iter(reading.tokeniser.encode_each([part for text in texts for part in text]))
+    held = [template.apply([next(rows) for _ in text], reading.longest) for text in texts]
     return {
         "tokens": torch.tensor([number for tokens, _ in held for number in tokens]),
         "parts": torch.tensor([part for _, parts in held for part in parts]),
@@ -211,33 +211,33 @@ def _framed(
 
 
 def encode_word_pieces(
-    texts: Sequence[Sequence[str]], reading: TextEncoding, frame: InputTemplate
+    texts: Sequence[Sequence[str]], reading: TextEncoding, template: InputTemplate
 ) -> EncodedTexts:
     """Sentences of words, each word in pieces; where its first piece stands is kept.
 
-    >>> from regard.data.text.tokeniser import train
-    >>> pieces = train("wordpiece", ["so so some"], vocabulary=14)
-    >>> assert pieces.frame is not None
-    >>> texts = encode_word_pieces([["so", "some"]], TextEncoding(pieces), pieces.frame)
+    >>> from regard.data.text.tokeniser import train_tokeniser
+    >>> pieces = train_tokeniser("wordpiece", ["so so some"], vocabulary=14)
+    >>> assert pieces.template is not None
+    >>> texts = encode_word_pieces([["so", "some"]], TextEncoding(pieces), pieces.template)
     >>> batch = texts.gather(torch.tensor([0]))
     >>> inner = [pieces.token(number) for number in batch["tokens"][0, 1:-1].tolist()]
     >>> inner, batch["firsts"].tolist()                          # marks stand around them
     (['so', 'so', '##m', '##e'], [[1, 2]])
     """
     tokeniser = reading.tokeniser
-    rows = iter(tokeniser.rows([word for text in texts for word in text]))
+    rows = iter(tokeniser.encode_each([word for text in texts for word in text]))
     tokens: list[list[int]] = []
     firsts: list[list[int]] = []
     for text in texts:
         cut = [next(rows) or [tokeniser.unk] for _ in text]
-        begin = list(accumulate(map(len, cut), initial=len(frame.before)))
-        numbers, _ = frame.around([[number for row in cut for number in row]], reading.longest)
-        end = len(numbers) - len(frame.after)
+        begin = list(accumulate(map(len, cut), initial=len(template.before)))
+        numbers, _ = template.apply([[number for row in cut for number in row]], reading.longest)
+        end = len(numbers) - len(template.after)
         tokens.append(numbers)
         firsts.append([each if each < end else _NOWHERE for each in begin[:-1]])
     return EncodedTexts(
         tokens=pack_rows(tokens),
-        parts=pack_rows([[frame.parts[0]] * len(each) for each in tokens]),
+        parts=pack_rows([[template.parts[0]] * len(each) for each in tokens]),
         pad=tokeniser.pad,
         firsts=pack_rows(firsts),
     )

@@ -7,7 +7,7 @@ line longer than `longest` characters. Every error says `file:line:`, and `-` is
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "two.txt"
 >>> _ = path.write_text("one line\\nand another\\n")
->>> [record.text for record in lines(str(path))]
+>>> [record.text for record in read_lines(str(path))]
 ['one line', 'and another']
 """
 
@@ -25,12 +25,12 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from regard.core.errors import UserError, nearest, positive, unknown
 
-LONGEST = 4_000_000
+MAX_LINE_CHARACTERS = 4_000_000
 """How many characters a line may have unless the caller says otherwise."""
 
 STDIN = "-"
 
-Watch = Callable[[bytes], None]
+BytesCallback = Callable[[bytes], None]
 """Is shown the bytes of a file, as they are on disk, while they are read."""
 
 Field = int | str
@@ -51,12 +51,12 @@ class Record(NamedTuple):
         return self.texts[0]
 
 
-def shown(path: str) -> str:
+def display_name(path: str) -> str:
     """A path as errors show it."""
     return "stdin" if path == STDIN else path
 
 
-def missing(path: Path) -> UserError:
+def missing_file_error(path: Path) -> UserError:
     """The error for a file that is not there: what is in its folder that looks like it."""
     folder = path.parent
     if not folder.is_dir():
@@ -71,7 +71,7 @@ def missing(path: Path) -> UserError:
 
 
 @runtime_checkable
-class Bytes(Protocol):
+class ByteReader(Protocol):
     """What is asked of an open file."""
 
     def read(self, size: int, /) -> bytes:
@@ -86,10 +86,10 @@ class Bytes(Protocol):
 class _Watched(io.RawIOBase):
     """A file whose bytes are shown to a watcher as they are read."""
 
-    def __init__(self, file: Bytes, watch: Watch) -> None:
+    def __init__(self, file: ByteReader, on_bytes: BytesCallback) -> None:
         super().__init__()
         self._file = file
-        self._watch = watch
+        self._watch = on_bytes
 
     def readable(self) -> bool:
         return True
@@ -102,14 +102,14 @@ class _Watched(io.RawIOBase):
 
 
 @contextmanager
-def opened(path: str, watch: Watch | None = None) -> Iterator[Bytes]:
+def open_bytes(path: str, on_bytes: BytesCallback | None = None) -> Iterator[ByteReader]:
     """The bytes of a file, unpacked if its name ends in .gz or .xz, or of stdin."""
     if path == STDIN:
         file = sys.stdin.buffer
-        yield file if watch is None else io.BufferedReader(_Watched(file, watch))
+        yield file if on_bytes is None else io.BufferedReader(_Watched(file, on_bytes))
         return
     with _file(path) as file:
-        plain = file if watch is None else io.BufferedReader(_Watched(file, watch), 1 << 20)
+        plain = file if on_bytes is None else io.BufferedReader(_Watched(file, on_bytes), 1 << 20)
         if path.endswith(".gz"):
             with gzip.open(plain, "rb") as unpacked:
                 yield io.BufferedReader(unpacked, 1 << 20)
@@ -125,7 +125,7 @@ def _file(path: str) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
-        raise missing(Path(path)) from None
+        raise missing_file_error(Path(path)) from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; give the file inside it") from None
     except (OSError, ValueError) as problem:
@@ -133,23 +133,27 @@ def _file(path: str) -> BinaryIO:
         raise UserError(f"{path}: cannot be opened: {reason}") from None
 
 
-def lines(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iterator[Record]:
+def read_lines(
+    path: str, longest: int = MAX_LINE_CHARACTERS, on_bytes: BytesCallback | None = None
+) -> Iterator[Record]:
     """Every line of a text file, without its end; there must be one."""
     record = None
-    for record in lines_if_any(path, longest, watch):
+    for record in read_lines_if_any(path, longest, on_bytes):
         yield record
     if record is None:
-        raise UserError(f"{shown(path)}: is empty; there is no text in it")
+        raise UserError(f"{display_name(path)}: is empty; there is no text in it")
 
 
-def lines_if_any(path: str, longest: int = LONGEST, watch: Watch | None = None) -> Iterator[Record]:
+def read_lines_if_any(
+    path: str, longest: int = MAX_LINE_CHARACTERS, on_bytes: BytesCallback | None = None
+) -> Iterator[Record]:
     """Every line, as it comes; of an empty file, none."""
-    name = shown(path)
+    name = display_name(path)
     # A character has at most four bytes; two more for the line's end, three for a byte-order mark.
     limit = 4 * positive("longest", longest) + 6
     number = 0
     try:
-        with opened(path, watch) as file:
+        with open_bytes(path, on_bytes) as file:
             while raw := file.readline(limit):
                 number += 1
                 text = None if len(raw) == limit else _decoded(raw, name, number)
@@ -201,21 +205,24 @@ def _guess(raw: bytes, name: str) -> str:
     return "; remove it, or convert the file, as `iconv -f LATIN1 -t UTF-8` does"
 
 
-def tsv(
-    path: str, columns: Sequence[Field], longest: int = LONGEST, watch: Watch | None = None
+def read_tsv(
+    path: str,
+    columns: Sequence[Field],
+    longest: int = MAX_LINE_CHARACTERS,
+    on_bytes: BytesCallback | None = None,
 ) -> Iterator[Record]:
     """The chosen columns of every row: by number from 1, or by name if the first line names them.
 
     The first line is a header if any column is asked for by name, and a row otherwise. A cell is
     what stands between two tabs, as it stands: there is no quoting.
     """
-    name = shown(path)
+    name = display_name(path)
     headed = any(isinstance(column, str) for column in columns)
     places = [column if isinstance(column, int) else 0 for column in columns]
     if not headed and min(places) < 1:
         raise UserError(f"{name}: column {min(places)} was asked for; columns count from 1")
     number = width = 0
-    for number, (line,) in lines(path, longest, watch):
+    for number, (line,) in read_lines(path, longest, on_bytes):
         cells = line.split("\t")
         width = width or len(cells)
         if headed and number == 1:
@@ -249,23 +256,26 @@ def _place(column: Field, header: list[str], name: str) -> int:
     return header.index(column) + 1
 
 
-def jsonl(
-    path: str, fields: Sequence[str], longest: int = LONGEST, watch: Watch | None = None
+def read_jsonl(
+    path: str,
+    fields: Sequence[str],
+    longest: int = MAX_LINE_CHARACTERS,
+    on_bytes: BytesCallback | None = None,
 ) -> Iterator[Record]:
     """The chosen fields of every JSON object, one object a line; blank lines are skipped."""
-    name = shown(path)
+    name = display_name(path)
     found = False
-    for number, (line,) in lines(path, longest, watch):
+    for number, (line,) in read_lines(path, longest, on_bytes):
         if line.strip():
             found = True
-            held = object_in(line, f"{name}:{number}")
-            texts = tuple(text_in(held, field, f"{name}:{number}") for field in fields)
+            held = parse_json_object(line, f"{name}:{number}")
+            texts = tuple(text_field(held, field, f"{name}:{number}") for field in fields)
             yield Record(number, texts)
     if not found:
         raise UserError(f"{name}: has only blank lines; one JSON object a line was expected")
 
 
-def object_in(line: str, where: str) -> dict[str, object]:
+def parse_json_object(line: str, where: str) -> dict[str, object]:
     """The JSON object of a line."""
     try:
         held: object = json.loads(line)
@@ -281,7 +291,7 @@ def object_in(line: str, where: str) -> dict[str, object]:
     return held
 
 
-def text_in(held: dict[str, object], field: str, where: str) -> str:
+def text_field(held: dict[str, object], field: str, where: str) -> str:
     """The text of a field."""
     if field not in held:
         raise UserError(f"{where}: {unknown('field', field, held)}")
@@ -300,10 +310,10 @@ def text_in(held: dict[str, object], field: str, where: str) -> str:
     return text
 
 
-def unpacked_name(path: str) -> str:
+def uncompressed_name(path: str) -> str:
     """The name of a file without what says that it is packed.
 
-    >>> unpacked_name("reviews.tsv.xz")
+    >>> uncompressed_name("reviews.tsv.xz")
     'reviews.tsv'
     """
     return path.removesuffix(".gz").removesuffix(".xz")

@@ -21,27 +21,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 from regard.core.errors import UserError, choose, unknown
-from regard.data.text.babi import asked
 from regard.data.text.files import (
-    LONGEST,
+    MAX_LINE_CHARACTERS,
     STDIN,
     Field,
     Record,
-    lines,
-    lines_if_any,
-    missing,
-    object_in,
-    shown,
-    text_in,
-    tsv,
-    unpacked_name,
+    display_name,
+    missing_file_error,
+    parse_json_object,
+    read_lines,
+    read_lines_if_any,
+    read_tsv,
+    text_field,
+    uncompressed_name,
 )
+from regard.data.text.questions import babi_questions
 
 _PREFIX = "__label__"
 """What fastText writes before a label."""
 
 
-class Example(NamedTuple):
+class LabelledExample(NamedTuple):
     """A text and what it is."""
 
     path: str
@@ -55,7 +55,7 @@ class Example(NamedTuple):
     @property
     def where(self) -> str:
         """As errors say it."""
-        return f"{shown(self.path)}:{self.line}"
+        return f"{display_name(self.path)}:{self.line}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +79,12 @@ class LabelledText:
     def __post_init__(self) -> None:
         form = self.known_form
         choose("form of labelled text", form, _FORMS)
-        name = shown(self.path)
+        name = display_name(self.path)
         if len(self.text) > 2:
             raise UserError(f"{name}: a text has one part or two, not {len(self.text)}")
-        if form in FIELDED and not self.text:
+        if form in FORMS_WITH_FIELDS and not self.text:
             raise UserError(f"{name}: {form} needs text=, the field that holds the text")
-        if form not in FIELDED and (self.text or self.label is not None):
+        if form not in FORMS_WITH_FIELDS and (self.text or self.label is not None):
             raise UserError(f"{name}: {form} has no fields; leave out text= and label=")
         if form == "jsonl" and any(isinstance(each, int) for each in self.fields):
             raise UserError(f"{name}: {list(self.fields)}: JSON fields have names")
@@ -94,19 +94,19 @@ class LabelledText:
         """All that is read of a record: the text, and the label if one is wanted."""
         return self.text if self.label is None else (*self.text, self.label)
 
-    def examples(self) -> Iterator[Example]:
+    def examples(self) -> Iterator[LabelledExample]:
         """Every example in order, empty texts too."""
         yield from _FORMS[self.known_form](self)
 
-    def example(self, record: Record) -> Example:
+    def example(self, record: Record) -> LabelledExample:
         """An example from its fields."""
         parts = record.texts
         if self.label is None:
-            return Example(self.path, record.number, None, parts)
+            return LabelledExample(self.path, record.number, None, parts)
         label = parts[-1].strip()
         if not label:
-            raise UserError(f"{shown(self.path)}:{record.number}: the label is empty")
-        return Example(self.path, record.number, label, parts[:-1])
+            raise UserError(f"{display_name(self.path)}:{record.number}: the label is empty")
+        return LabelledExample(self.path, record.number, label, parts[:-1])
 
 
 def labelled_form(path: str) -> str:
@@ -118,15 +118,15 @@ def labelled_form(path: str) -> str:
     if path != STDIN and Path(path).is_dir():
         return "folder"
     known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-    return known.get(Path(unpacked_name(path)).suffix, "line")
+    return known.get(Path(uncompressed_name(path)).suffix, "line")
 
 
-def _read_tsv(source: LabelledText) -> Iterator[Example]:
+def _read_tsv(source: LabelledText) -> Iterator[LabelledExample]:
     """A row of tab-separated cells is an example."""
-    return (source.example(record) for record in tsv(source.path, source.fields))
+    return (source.example(record) for record in read_tsv(source.path, source.fields))
 
 
-def _read_csv(source: LabelledText) -> Iterator[Example]:
+def _read_csv(source: LabelledText) -> Iterator[LabelledExample]:
     """A row of comma-separated cells is an example; a cell in quotes may hold lines."""
     return (source.example(record) for record in csv_records(source.path, source.fields))
 
@@ -136,10 +136,10 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
 
     The line of a record is that on which its row begins. Blank lines are skipped.
     """
-    name, headed = shown(path), any(isinstance(column, str) for column in columns)
+    name, headed = display_name(path), any(isinstance(column, str) for column in columns)
     places = [column if isinstance(column, int) else 0 for column in columns]
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST))
-    read = csv.reader((f"{line}\n" for _, (line,) in lines(path)), strict=True)
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_CHARACTERS))
+    read = csv.reader((f"{line}\n" for _, (line,) in read_lines(path)), strict=True)
     rows, first = 0, (0, 0)
     while True:
         begin = read.line_num + 1
@@ -185,14 +185,14 @@ def _column_at(column: Field, header: Sequence[str], where: str) -> int:
     return list(header).index(column) + 1
 
 
-def _read_jsonl(source: LabelledText) -> Iterator[Example]:
+def _read_jsonl(source: LabelledText) -> Iterator[LabelledExample]:
     """A JSON object a line is an example; its label may be a text, a whole number or a truth."""
-    for number, (line,) in lines(source.path):
+    for number, (line,) in read_lines(source.path):
         if not line.strip():
             continue
-        where = f"{shown(source.path)}:{number}"
-        held = object_in(line, where)
-        texts = tuple(text_in(held, str(field), where) for field in source.text)
+        where = f"{display_name(source.path)}:{number}"
+        held = parse_json_object(line, where)
+        texts = tuple(text_field(held, str(field), where) for field in source.text)
         if source.label is not None:
             texts = (*texts, _json_label(held, str(source.label), where))
         yield source.example(Record(number, texts))
@@ -205,38 +205,38 @@ def _json_label(held: dict[str, object], field: str, where: str) -> str:
     label = held[field]
     if isinstance(label, bool | int):
         return json.dumps(label)
-    return text_in(held, field, where)
+    return text_field(held, field, where)
 
 
-def _read_lines(source: LabelledText) -> Iterator[Example]:
+def _read_lines(source: LabelledText) -> Iterator[LabelledExample]:
     """A line is a label, a blank, and a text; fastText's `__label__` before it is dropped."""
-    for number, (line,) in lines(source.path):
+    for number, (line,) in read_lines(source.path):
         label, *rest = line.split(maxsplit=1) or [""]
         text = rest[0].strip() if rest else ""
         if not label:
             raise UserError(
-                f"{shown(source.path)}:{number}: an empty line; a label and a text were expected"
+                f"{display_name(source.path)}:{number}: an empty line; a label and a text were expected"
             )
         if label.startswith(_PREFIX) and text.startswith(_PREFIX):
             raise UserError(
-                f"{shown(source.path)}:{number}: a second label, {text.split()[0]!r}; a text has "
+                f"{display_name(source.path)}:{number}: a second label, {text.split()[0]!r}; a text has "
                 "one here"
             )
-        yield Example(source.path, number, label.removeprefix(_PREFIX), (text,))
+        yield LabelledExample(source.path, number, label.removeprefix(_PREFIX), (text,))
 
 
-def _read_folder(source: LabelledText) -> Iterator[Example]:
+def _read_folder(source: LabelledText) -> Iterator[LabelledExample]:
     """One folder for each class, one file for each text; both in the order of their names."""
     top = Path(source.path)
     if not top.is_dir():
-        raise missing(top)
+        raise missing_file_error(top)
     classes = sorted(each for each in top.iterdir() if each.is_dir())
     if not classes:
         raise UserError(f"{top}: there are no folders in it; one for each class was expected")
     for folder in classes:
         for file in sorted(each for each in folder.iterdir() if each.is_file()):
-            text = "\n".join(record.text for record in lines_if_any(str(file)))
-            yield Example(str(file), 1, folder.name, (text,))
+            text = "\n".join(record.text for record in read_lines_if_any(str(file)))
+            yield LabelledExample(str(file), 1, folder.name, (text,))
 
 
 def files_in(folder: str) -> list[str]:
@@ -247,9 +247,9 @@ def files_in(folder: str) -> list[str]:
     return found
 
 
-def _read_babi(source: LabelledText) -> Iterator[Example]:
+def _read_babi(source: LabelledText) -> Iterator[LabelledExample]:
     """bAbI (data/text/babi.py): fields are `story`, `question`, `answer` and `facts`."""
-    for each in asked(source.path):
+    for each in babi_questions(source.path):
         held = {
             "story": each.story,
             "question": each.question,
@@ -260,7 +260,7 @@ def _read_babi(source: LabelledText) -> Iterator[Example]:
         yield source.example(Record(each.line, tuple(fields)))
 
 
-_FORMS: dict[str, Callable[[LabelledText], Iterator[Example]]] = {
+_FORMS: dict[str, Callable[[LabelledText], Iterator[LabelledExample]]] = {
     "tsv": _read_tsv,
     "csv": _read_csv,
     "jsonl": _read_jsonl,
@@ -270,5 +270,5 @@ _FORMS: dict[str, Callable[[LabelledText], Iterator[Example]]] = {
 }
 """The forms labelled texts come in. To add one, write its reader and add its row."""
 
-FIELDED = ("tsv", "csv", "jsonl", "babi")
+FORMS_WITH_FIELDS = ("tsv", "csv", "jsonl", "babi")
 """Those whose records have several fields."""

@@ -8,10 +8,10 @@ chosen tokens are targets. With `continues`, whole words are chosen: each that s
 Everything is drawn by the caller, [B,T,3], so that a row can have the same draws whatever its
 batch.
 
->>> from regard.data.batch import draws
+>>> from regard.data.batch import random_integers
 >>> marks = torch.tensor([True] * 5 + [False] * 95)
 >>> row = torch.tensor([[2, *range(10, 30), 3]])
->>> hidden = Masking(mask=4, special=marks).hide(row, draws(66, 1).view(1, 22, 3))
+>>> hidden = Masking(mask=4, special=marks).apply(row, random_integers(66, 1).view(1, 22, 3))
 >>> int((hidden.targets != IGNORE).sum()), hidden.targets[hidden.targets != IGNORE].tolist()
 (3, [15, 22, 29])
 """
@@ -31,7 +31,7 @@ _LAST = 2**63 - 1
 """Sorts behind everything that is drawn."""
 
 
-class Hidden(NamedTuple):
+class MaskedTokens(NamedTuple):
     """A batch with words hidden."""
 
     tokens: Int[Tensor, "B T"]
@@ -72,14 +72,14 @@ class Masking:
     def _plain(self) -> Int[Tensor, "N"]:
         return (~self.special).nonzero().squeeze(1)
 
-    def hide(self, tokens: Int[Tensor, "B T"], drawn: Int[Tensor, "B T C"]) -> Hidden:
+    def apply(self, tokens: Int[Tensor, "B T"], drawn: Int[Tensor, "B T C"]) -> MaskedTokens:
         """Hide some of the tokens; what is drawn says which, how, and behind what."""
         chosen = self.chosen(tokens, drawn[..., 0])
         how = drawn[..., 1].double() / 2.0**63  # [B,T] from 0 to 1
         other = self._plain[drawn[..., 2] % len(self._plain)]
         read = torch.where(how < self.masked + self.swapped, other, tokens)
         read = torch.where(how < self.masked, self.mask, read)
-        return Hidden(
+        return MaskedTokens(
             tokens=torch.where(chosen, read, tokens),
             targets=torch.where(chosen, tokens, IGNORE),
         )

@@ -7,7 +7,7 @@ their marks, loose Hangul), so texts go through this one first, and the library 
 
 Then blanks become ▁, one in front of each word, none at the end.
 
->>> Charsmap(b"").cleaned(" two  words ").text
+>>> Charsmap(b"").normalise(" two  words ").text
 '▁two▁words'
 """
 
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from regard.core.errors import UserError
 
-BLANK = "▁"
+SPACE_SYMBOL = "▁"
 """How SentencePiece writes a blank."""
 
-UNSEEN = "\ufdd0"
+RESERVED = "\ufdd0"
 """Before a piece that no text may hold: a special token, or a piece of the other language.
 
 It is no character (Unicode has set it aside), so that no text has it by accident. By itself it
@@ -31,7 +31,7 @@ but the model has no number for them, so they are unknown.
 
 
 @dataclass(frozen=True)
-class Cleaned:
+class NormalisedText:
     """A text as SentencePiece sees it."""
 
     text: str
@@ -41,10 +41,10 @@ class Cleaned:
     def span(self, begin: int, end: int) -> tuple[int, int]:
         """Where a part of it stands in the text that was given; the blank in front does not count.
 
-        >>> Charsmap(b"").cleaned(" two  words ").span(4, 10)
+        >>> Charsmap(b"").normalise(" two  words ").span(4, 10)
         (6, 11)
         """
-        while begin < end - 1 and self.text[begin] == BLANK:
+        while begin < end - 1 and self.text[begin] == SPACE_SYMBOL:
             begin += 1
         if begin >= end:
             return (0, 0)
@@ -74,7 +74,7 @@ class Charsmap:
         held = json.loads(tokenizer)["normalizer"] or {}
         return cls(base64.b64decode(held.get("precompiled_charsmap") or ""))
 
-    def cleaned(self, text: str) -> Cleaned:
+    def normalise(self, text: str) -> NormalisedText:
         """The text with every rule applied and its blanks written as ▁."""
         out: list[str] = []
         origins: list[tuple[int, int]] = []
@@ -88,18 +88,18 @@ class Charsmap:
             for each in written:
                 if each != " ":
                     if not out:
-                        out.append(BLANK)
+                        out.append(SPACE_SYMBOL)
                         origins.append((place, place))
                     out.append(each)
                     origins.append((place, place + size))
                 elif out and not blank:
-                    out.append(BLANK)
+                    out.append(SPACE_SYMBOL)
                     origins.append((place, place + size))
                 blank = each == " "
             place += size
-        while out and out[-1] == BLANK:
+        while out and out[-1] == SPACE_SYMBOL:
             out.pop()
-        return Cleaned("".join(out), tuple(origins[: len(out)]))
+        return NormalisedText("".join(out), tuple(origins[: len(out)]))
 
     def _replaced(self, text: str, place: int) -> tuple[str, int]:
         """What is written for the longest rule that begins here, and how many characters it is."""

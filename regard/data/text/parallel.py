@@ -7,9 +7,9 @@ with <eos> there. `gather` makes the batches of sequence-to-sequence models out 
 Words that a vocabulary does not have can still be copied (Gu et al. 2016; See et al. 2017): an
 unknown word of the source gets a number beyond the vocabulary, counted anew in every row.
 
->>> from regard.data.text.tokeniser import train
->>> words = train("word", ["ein haus", "a house"])
->>> pairs, kept = encoded([("ein haus", "a house"), ("", "a")], Numbering(words, words))
+>>> from regard.data.text.tokeniser import train_tokeniser
+>>> words = train_tokeniser("word", ["ein haus", "a house"])
+>>> pairs, kept = encode_pairs([("ein haus", "a house"), ("", "a")], PairTokenisers(words, words))
 >>> kept.empty, str(kept)
 (1, '1 pairs kept, 0 too long, 1 with an empty side')
 >>> {name: rows.tolist() for name, rows in pairs.gather(torch.tensor([0])).items()}
@@ -28,20 +28,28 @@ from torch import Tensor
 from regard.core.errors import UserError, positive
 from regard.core.protocols import Batch
 from regard.data.batch import IGNORE
-from regard.data.bucket import NOBODY
-from regard.data.text.files import STDIN, Field, Record, jsonl, lines, shown, tsv
-from regard.data.text.pipeline import words
+from regard.data.bucket import EMPTY_ROW
+from regard.data.text.files import (
+    STDIN,
+    Field,
+    Record,
+    display_name,
+    read_jsonl,
+    read_lines,
+    read_tsv,
+)
+from regard.data.text.pipeline import split_words
 from regard.data.text.source import form_of
 from regard.data.text.tokeniser import Tokeniser
 
-BLOCK = 1 << 14
+PAIR_BLOCK = 1 << 14
 """How many pairs are encoded at once."""
 
 _END = -1
 """Marks the end of a sentence while it is being encoded; no token has this number."""
 
 
-class Pair(NamedTuple):
+class SentencePair(NamedTuple):
     """A sentence and its translation."""
 
     number: int
@@ -60,7 +68,7 @@ class ParallelText:
     """Of one file: the columns by number from 1 or by name, or the JSON fields by name."""
 
     def __post_init__(self) -> None:
-        names = ", ".join(map(shown, self.paths)) or "nothing"
+        names = ", ".join(map(display_name, self.paths)) or "nothing"
         if len(self.paths) not in (1, 2):
             raise UserError(f"pairs come from one file or two, not {len(self.paths)}: {names}")
         if self.paths.count(STDIN) > 1:
@@ -75,7 +83,7 @@ class ParallelText:
 
     def _one_file(self) -> None:
         """Refuse one file that cannot hold both sides."""
-        name = shown(self.paths[0])
+        name = display_name(self.paths[0])
         if form_of(self.paths[0]) == "plain":
             raise UserError(
                 f"{name}: one file holds both sides only as .tsv or .jsonl; else give two files"
@@ -85,60 +93,60 @@ class ParallelText:
         if form_of(self.paths[0]) == "jsonl" and not all(isinstance(f, str) for f in self.fields):
             raise UserError(f"{name}: fields={list(self.fields)}: JSON fields have names")
 
-    def pairs(self) -> Iterator[Pair]:
+    def pairs(self) -> Iterator[SentencePair]:
         """Every pair in order, empty ones too."""
         if len(self.paths) == 2:
             yield from _side_by_side(*self.paths)
             return
         assert self.fields is not None
         if form_of(self.paths[0]) == "tsv":
-            records = tsv(self.paths[0], self.fields)
+            records = read_tsv(self.paths[0], self.fields)
         else:
-            records = jsonl(self.paths[0], [str(field) for field in self.fields])
+            records = read_jsonl(self.paths[0], [str(field) for field in self.fields])
         for number, (source, target) in records:
-            yield Pair(number, one_line(source), one_line(target))
+            yield SentencePair(number, without_line_ends(source), without_line_ends(target))
 
 
-def one_line(text: str) -> str:
+def without_line_ends(text: str) -> str:
     r"""A text without line ends, which JSON may hold and no line can.
 
-    >>> one_line("a\r\nb")
+    >>> without_line_ends("a\r\nb")
     'a b'
     """
     return text.replace("\r\n", " ").replace("\n", " ")
 
 
-def _side_by_side(source: str, target: str) -> Iterator[Pair]:
+def _side_by_side(source: str, target: str) -> Iterator[SentencePair]:
     """Line by line of two files, which must have equally many."""
-    left, right = lines(source), lines(target)
+    left, right = read_lines(source), read_lines(target)
     for one, other in zip_longest(left, right):
         if other is None:
             raise _alone(source, target, one.number, left)
         if one is None:
             raise _alone(target, source, other.number, right)
-        yield Pair(one.number, one.text, other.text)
+        yield SentencePair(one.number, one.text, other.text)
 
 
 def _alone(longer: str, shorter: str, number: int, rest: Iterator[Record]) -> UserError:
     """The error for the first line without a partner; the lines after it are counted."""
     count = number + sum(1 for _ in rest)
     return UserError(
-        f"{shown(longer)}:{number}: the first line without a partner: {shown(longer)} has "
-        f"{count:,} lines and {shown(shorter)} has {number - 1:,}; line n of one must be the "
+        f"{display_name(longer)}:{number}: the first line without a partner: {display_name(longer)} has "
+        f"{count:,} lines and {display_name(shorter)} has {number - 1:,}; line n of one must be the "
         f"translation of line n of the other"
     )
 
 
 @dataclass(frozen=True)
-class Kept:
+class PairCounts:
     """How many pairs were kept, and why others were not."""
 
     kept: int
     too_long: int = 0
     empty: int = 0
 
-    def __add__(self, other: "Kept") -> "Kept":
-        return Kept(
+    def __add__(self, other: "PairCounts") -> "PairCounts":
+        return PairCounts(
             self.kept + other.kept, self.too_long + other.too_long, self.empty + other.empty
         )
 
@@ -149,7 +157,7 @@ class Kept:
         )
 
 
-class Sentences:
+class PackedSequences:
     """Many sentences as one run of numbers; each ends with <eos>, so that none is empty."""
 
     def __init__(self, ids: Int32[Tensor, "N"], lengths: Int32[Tensor, "B"]) -> None:
@@ -168,7 +176,7 @@ class Sentences:
 
     def rows(self, numbers: Int[Tensor, "B"], fill: int) -> Int[Tensor, "B T"]:
         """These sentences as rows of equal length; NOBODY is all fill."""
-        there = numbers != NOBODY
+        there = numbers != EMPTY_ROW
         lengths = torch.where(there, self.lengths[numbers], 0)  # [B]
         places = torch.arange(max(1, int(lengths.max())))  # [T]
         taken = (self._starts[numbers, None] + places).clamp_max(len(self._ids) - 1)  # [B,T]
@@ -176,7 +184,7 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class Numbering:
+class PairTokenisers:
     """How both sides become numbers."""
 
     source: Tokeniser
@@ -193,14 +201,14 @@ class Numbering:
         """The words of a source that the target's vocabulary lacks, with their numbers."""
         found: dict[str, int] = {}
         numbers = self.target.encode(source)
-        for word, number in zip(words(source), numbers, strict=True):
+        for word, number in zip(split_words(source), numbers, strict=True):
             if number == self.target.unk:
                 found.setdefault(word, self.target.vocabulary + len(found))
         return found
 
     def extended(self, text: str, unknown: dict[str, int]) -> list[int]:
         """The numbers of a text in the target's vocabulary and beyond."""
-        numbers = zip(words(text), self.target.encode(text), strict=True)
+        numbers = zip(split_words(text), self.target.encode(text), strict=True)
         return [unknown.get(word, number) for word, number in numbers]
 
 
@@ -208,11 +216,11 @@ class Numbering:
 class EncodedPairs:
     """Pairs as numbers."""
 
-    numbering: Numbering
-    source: Sentences
-    target: Sentences
+    numbering: PairTokenisers
+    source: PackedSequences
+    target: PackedSequences
     """With copying, some of its numbers are beyond the vocabulary."""
-    extended: Sentences | None = None
+    extended: PackedSequences | None = None
     """With copying, the source in the vocabulary of the target and beyond."""
 
     def __len__(self) -> int:
@@ -230,7 +238,7 @@ class EncodedPairs:
         A pair that is not there (NOBODY) is a source of just <eos>, and has no targets.
         """
         theirs, ours = self.numbering.source, self.numbering.target
-        there = numbers != NOBODY
+        there = numbers != EMPTY_ROW
         targets = self.target.rows(numbers, IGNORE)  # [B,T]
         read = targets[:, :-1]
         read = torch.where(read >= ours.vocabulary, ours.unk, read)
@@ -254,13 +262,13 @@ def _closed(rows: Int[Tensor, "B S"], there: Bool[Tensor, "B"], eos: int) -> Int
     return rows
 
 
-def encoded(
+def encode_pairs(
     pairs: Iterable[tuple[str, str]],
-    numbering: Numbering,
+    numbering: PairTokenisers,
     *,
     longest: int | None = None,
     whole: bool = False,
-) -> tuple[EncodedPairs, Kept]:
+) -> tuple[EncodedPairs, PairCounts]:
     """Pairs as numbers, and how many were kept.
 
     Pairs with an empty side, and those with a side of more than `longest` tokens, are left out;
@@ -269,9 +277,9 @@ def encoded(
     if longest is not None:
         positive("longest", longest)
     sides = (_Growing(), _Growing(), _Growing())
-    kept = Kept(0)
+    kept = PairCounts(0)
     left = iter(pairs)
-    while block := list(islice(left, BLOCK)):
+    while block := list(islice(left, PAIR_BLOCK)):
         numbers = _Block(numbering, block)
         chosen, count = numbers.chosen(None if whole else longest, drop=not whole)
         for side, (ids, lengths) in zip(sides, numbers.sides, strict=False):
@@ -294,7 +302,7 @@ _Side = tuple[Int[Tensor, "N"], Int[Tensor, "B"]]
 class _Block:
     """A block of pairs on its way into tensors."""
 
-    def __init__(self, numbering: Numbering, block: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, numbering: PairTokenisers, block: Sequence[tuple[str, str]]) -> None:
         sources, targets = [pair[0] for pair in block], [pair[1] for pair in block]
         self.sides = [_encode(numbering.source, sources)]
         if not numbering.copies:
@@ -305,13 +313,13 @@ class _Block:
             rows = [numbering.extended(*each) for each in zip(texts, unknown, strict=True)]
             self.sides.append(_joined(rows, numbering.target.eos))
 
-    def chosen(self, longest: int | None, *, drop: bool) -> tuple[Bool[Tensor, "B"], Kept]:
+    def chosen(self, longest: int | None, *, drop: bool) -> tuple[Bool[Tensor, "B"], PairCounts]:
         """Which pairs are kept, and how many of the others there are of each kind."""
         lengths = torch.stack([lengths for _, lengths in self.sides[:2]])  # [2,B]
         empty = (lengths == 1).any(0) & drop
         long = ~empty & (lengths > (lengths.max() if longest is None else longest + 1)).any(0)
         chosen = ~(empty | long)
-        return chosen, Kept(int(chosen.sum()), int(long.sum()), int(empty.sum()))
+        return chosen, PairCounts(int(chosen.sum()), int(long.sum()), int(empty.sum()))
 
 
 def _encode(tokeniser: Tokeniser, texts: Sequence[str]) -> _Side:
@@ -342,8 +350,8 @@ class _Growing:
         self._ids.append(ids[chosen.repeat_interleave(lengths)].int())
         self._lengths.append(lengths[chosen].int())
 
-    def sentences(self) -> Sentences:
+    def sentences(self) -> PackedSequences:
         """All that were added; afterwards nothing is held twice."""
         ids, lengths = torch.cat(self._ids), torch.cat(self._lengths)
         self._ids, self._lengths = [], []
-        return Sentences(ids, lengths)
+        return PackedSequences(ids, lengths)

@@ -27,13 +27,13 @@ SPECIALS = (PAD, UNK, BOS, EOS)
 """The special tokens, which have the first numbers in every vocabulary trained here."""
 
 CLS, SEP, MASK = "[CLS]", "[SEP]", "[MASK]"
-MARKS = ("[PAD]", "[UNK]", CLS, SEP, MASK)
+BERT_SPECIALS = ("[PAD]", "[UNK]", CLS, SEP, MASK)
 """BERT's special tokens, which have the first numbers in a vocabulary of word pieces."""
 
-WITHIN = "##"
+CONTINUATION_PREFIX = "##"
 """What stands before a piece that goes on within a word."""
 
-Quick = Callable[[str], Int[Tensor, "T"]]
+FastEncoder = Callable[[str], Int[Tensor, "T"]]
 """The numbers of a text by a shorter way than the library's."""
 
 
@@ -42,7 +42,7 @@ def _numbered(tokens: Iterable[str]) -> dict[str, int]:
     return {token: number for number, token in enumerate((*SPECIALS, *tokens))}
 
 
-def by_word(tokens: Iterable[str] = ()) -> Tokenizer:
+def word_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
     """Words between white space; the end of a line is the word `<eos>`."""
     pipeline = Tokenizer(models.WordLevel(_numbered(tokens), unk_token=UNK))
     pipeline.normalizer = normalizers.Replace("\n", f" {EOS} ")
@@ -57,7 +57,7 @@ def by_word(tokens: Iterable[str] = ()) -> Tokenizer:
     return pipeline
 
 
-def by_char(tokens: Iterable[str] = ()) -> Tokenizer:
+def character_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
     """Every character by itself."""
     pipeline = Tokenizer(models.WordLevel(_numbered(tokens), unk_token=UNK))
     pipeline.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -66,9 +66,9 @@ def by_char(tokens: Iterable[str] = ()) -> Tokenizer:
     return pipeline
 
 
-def by_byte() -> Tokenizer:
+def byte_pipeline() -> Tokenizer:
     """Every byte of the UTF-8 by itself, written as GPT-2 writes bytes."""
-    pipeline = Tokenizer(models.WordLevel(_numbered(BYTES), unk_token=UNK))
+    pipeline = Tokenizer(models.WordLevel(_numbered(BYTE_CHARACTERS), unk_token=UNK))
     written = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alone = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     pipeline.pre_tokenizer = pre_tokenizers.Sequence([written, alone])
@@ -77,7 +77,7 @@ def by_byte() -> Tokenizer:
     return pipeline
 
 
-def by_pair() -> Tokenizer:
+def bpe_pipeline() -> Tokenizer:
     """Bytes, with no pairs learnt yet."""
     pipeline = Tokenizer(models.BPE())
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -86,28 +86,28 @@ def by_pair() -> Tokenizer:
     return pipeline
 
 
-def by_piece(tokens: Iterable[str] = (), *, lowercase: bool = True) -> Tokenizer:
+def wordpiece_pipeline(tokens: Iterable[str] = (), *, lowercase: bool = True) -> Tokenizer:
     """Words and signs in the longest pieces there are, as BERT cuts and frames them.
 
     Without case there are no accents either, as in the models that are called uncased.
     """
-    vocabulary = {token: number for number, token in enumerate((*MARKS, *tokens))}
-    pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=MARKS[1]))
+    vocabulary = {token: number for number, token in enumerate((*BERT_SPECIALS, *tokens))}
+    pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT_SPECIALS[1]))
     pipeline.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    pipeline.decoder = decoders.WordPiece(prefix=WITHIN)
+    pipeline.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
     pipeline.post_processor = processors.TemplateProcessing(
         single=f"{CLS} $A {SEP}",
         pair=f"{CLS} $A {SEP} $B:1 {SEP}:1",
-        special_tokens=[(CLS, MARKS.index(CLS)), (SEP, MARKS.index(SEP))],
+        special_tokens=[(CLS, BERT_SPECIALS.index(CLS)), (SEP, BERT_SPECIALS.index(SEP))],
     )
-    pipeline.add_special_tokens(list(MARKS))
+    pipeline.add_special_tokens(list(BERT_SPECIALS))
     return pipeline
 
 
-def by_cased_piece(tokens: Iterable[str] = ()) -> Tokenizer:
+def cased_wordpiece_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
     """The same with letters as they stand."""
-    return by_piece(tokens, lowercase=False)
+    return wordpiece_pipeline(tokens, lowercase=False)
 
 
 def _written(byte: int) -> str:
@@ -121,22 +121,22 @@ def _written(byte: int) -> str:
     return chr(byte if byte in plain else 0x100 + hidden.index(byte))
 
 
-BYTES = tuple(_written(byte) for byte in range(256))
+BYTE_CHARACTERS = tuple(_written(byte) for byte in range(256))
 
 PIPELINES: dict[str, Callable[[], Tokenizer]] = {
-    "word": by_word,
-    "char": by_char,
-    "byte": by_byte,
-    "bpe": by_pair,
-    "wordpiece": by_piece,
-    "wordpiece_cased": by_cased_piece,
+    "word": word_pipeline,
+    "char": character_pipeline,
+    "byte": byte_pipeline,
+    "bpe": bpe_pipeline,
+    "wordpiece": wordpiece_pipeline,
+    "wordpiece_cased": cased_wordpiece_pipeline,
 }
 """Each kind with nothing learnt yet."""
 
 _WORD = re.compile(r"[\S\x1c-\x1f]+")
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """What stands between white space, as Unicode and the library have it: the separators U+001C
     to U+001F, which Python would split at, are parts of words.
     """
@@ -149,10 +149,10 @@ _LONGEST_RUN = 512
 _RUN = re.compile(rf"\S{{{_LONGEST_RUN}}}(?=\S)|\s{{{_LONGEST_RUN}}}(?=\s)")
 
 
-def runs_cut(line: str) -> Iterator[str]:
+def split_long_runs(line: str) -> Iterator[str]:
     """A line, cut only within runs that are too long: learning takes time in their square.
 
-    >>> [len(piece) for piece in runs_cut("a" * 1000 + " short")]
+    >>> [len(piece) for piece in split_long_runs("a" * 1000 + " short")]
     [512, 494]
     """
     first = 0
@@ -162,20 +162,20 @@ def runs_cut(line: str) -> Iterator[str]:
     yield line[first:]
 
 
-def tensor(numbers: list[int]) -> Int[Tensor, "T"]:
+def id_tensor(numbers: list[int]) -> Int[Tensor, "T"]:
     """Numbers as the tensor that batches are made of, also if there are none."""
     return torch.tensor(numbers, dtype=torch.int64)
 
 
-def _quick_word(numbers: Mapping[str, int]) -> Quick:
+def _quick_word(numbers: Mapping[str, int]) -> FastEncoder:
     """Look up every word in a dictionary."""
     unknown = numbers[UNK]
-    return lambda text: tensor(
-        [numbers.get(word, unknown) for word in words(text.replace("\n", f" {EOS} "))]
+    return lambda text: id_tensor(
+        [numbers.get(word, unknown) for word in split_words(text.replace("\n", f" {EOS} "))]
     )
 
 
-def _quick_char(numbers: Mapping[str, int]) -> Quick:
+def _quick_char(numbers: Mapping[str, int]) -> FastEncoder:
     """Look up all characters at once in a table by code point."""
     table = torch.full((sys.maxunicode + 1,), numbers[UNK])
     for token, number in numbers.items():
@@ -185,26 +185,26 @@ def _quick_char(numbers: Mapping[str, int]) -> Quick:
 
     def look_up(text: str) -> Tensor:
         if not text:
-            return tensor([])
+            return id_tensor([])
         points = torch.frombuffer(bytearray(text.encode(encoding)), dtype=torch.int32)
         return table[points.long()]
 
     return look_up
 
 
-def _quick_byte(numbers: Mapping[str, int]) -> Quick:
+def _quick_byte(numbers: Mapping[str, int]) -> FastEncoder:
     """Look up all bytes at once."""
-    table = tensor([numbers[each] for each in BYTES])
+    table = id_tensor([numbers[each] for each in BYTE_CHARACTERS])
 
     def look_up(text: str) -> Tensor:
         if not text:
-            return tensor([])
+            return id_tensor([])
         return table[torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).long()]
 
     return look_up
 
 
-QUICK: dict[str, Callable[[Mapping[str, int]], Quick]] = {
+FAST_ENCODERS: dict[str, Callable[[Mapping[str, int]], FastEncoder]] = {
     "word": _quick_word,
     "char": _quick_char,
     "byte": _quick_byte,

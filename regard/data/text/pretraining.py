@@ -1,11 +1,11 @@
-"""Batches for pre-training: passages of documents, framed, with some of their words hidden.
+"""Batches for pre-training: passages of documents, framed, with some of their words masked.
 
 A batch holds `tokens` [B,T], `lengths` [B], `parts` [B,T] (-1 at padding), `targets` [B,T] (IGNORE
-where nothing was hidden) and `apart` [B]: 1 where the second part is from another document. The
+where nothing was masked) and `apart` [B]: 1 where the second part is from another document. The
 rows of one process of several have `batch_targets` and `batch_pairs` [B] besides: how many targets
 and pairs the batch of all processes has, which losses are averaged over.
 
-Passages are drawn anew for every epoch, and so is what is hidden in them (dynamic masking, Liu et
+Passages are drawn anew for every epoch, and so is what is masked in them (dynamic masking, Liu et
 al. 2019); with `copies`, epoch n has those of epoch n modulo `copies` in another order (static
 masking; BERT's data have ten copies). All is a function of seed, epoch and index.
 """
@@ -18,24 +18,24 @@ from torch import Tensor
 
 from regard.core.errors import UserError, divides
 from regard.core.protocols import Batch
-from regard.data.batch import IGNORE, Shard, WholeBatches, draws, within
-from regard.data.bucket import NOBODY, BucketBatches
+from regard.data.batch import IGNORE, Shard, ShardableBatches, check_index, random_integers
+from regard.data.bucket import EMPTY_ROW, BucketBatches
 from regard.data.text.documents import TokenisedDocuments
-from regard.data.text.encoding import PADDED
+from regard.data.text.encoding import PADDING_PART
 from regard.data.text.masking import Masking
-from regard.data.text.sentence_pairs import Pairs, pairs_of, passages_of
-from regard.data.text.special_tokens import Frame
+from regard.data.text.sentence_pairs import PassagePairs, make_passage_pairs, make_passages
+from regard.data.text.special_tokens import InputTemplate
 
-PAIRED, HIDDEN = 0, 1
+_PAIR_SEED, _MASK_SEED = 0, 1
 """What is drawn belongs to one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passages:
+class PretrainingInputs:
     """How documents become inputs."""
 
     documents: TokenisedDocuments
-    frame: Frame
+    template: InputTemplate
     pad: int
     masking: Masking
     window: int
@@ -47,52 +47,57 @@ class Passages:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        least = self.frame.size(2) + 2
+        least = self.template.size(2) + 2
         if self.window < least:
             raise UserError(
                 f"window={self.window} is too small for marks and text: at least {least}"
             )
 
-    def made(self, epoch: int) -> Pairs:
+    def inputs(self, epoch: int) -> PassagePairs:
         """The inputs of an epoch."""
-        room = self.window - self.frame.size(2 if self.next_sentence else 1)
+        room = self.window - self.template.size(2 if self.next_sentence else 1)
         if not self.next_sentence:
-            return passages_of(self.documents, room)
-        return pairs_of(self.documents, room, self.short, self.seed, epoch, PAIRED)
+            return make_passages(self.documents, room)
+        return make_passage_pairs(self.documents, room, self.short, self.seed, epoch, _PAIR_SEED)
 
-    def lengths(self, pairs: Pairs) -> list[int]:
+    def lengths(self, pairs: PassagePairs) -> list[int]:
         """How many tokens inputs have, marks included."""
-        sizes: list[int] = (pairs.sizes + self.frame.size(2 if self.next_sentence else 1)).tolist()
+        sizes: list[int] = (
+            pairs.sizes + self.template.size(2 if self.next_sentence else 1)
+        ).tolist()
         return sizes
 
-    def gather(self, pairs: Pairs, epoch: int, numbers: Int[Tensor, "B"]) -> Batch:
+    def gather(self, pairs: PassagePairs, epoch: int, numbers: Int[Tensor, "B"]) -> Batch:
         """These inputs as a batch; NOBODY is an empty row."""
-        there = numbers != NOBODY
+        there = numbers != EMPTY_ROW
         tokens, lengths, parts = self.framed(pairs.first[numbers], pairs.second[numbers])
         tokens = torch.where(there[:, None], tokens, self.pad)
         width = tokens.shape[1]
         # A row's draws are its own, whatever batch it is in.
-        drawn = [draws(3 * width, self.seed, epoch, HIDDEN, each) for each in numbers.tolist()]
-        hidden = self.masking.hide(tokens, torch.stack(drawn).view(-1, width, 3))
+        drawn = [
+            random_integers(3 * width, self.seed, epoch, _MASK_SEED, each)
+            for each in numbers.tolist()
+        ]
+        masked = self.masking.apply(tokens, torch.stack(drawn).view(-1, width, 3))
         return {
-            "tokens": hidden.tokens,
+            "tokens": masked.tokens,
             "lengths": torch.where(there, lengths, 0),
-            "parts": torch.where(there[:, None], parts, PADDED),
-            "targets": hidden.targets,
-            "apart": torch.where(there, pairs.apart[numbers].long(), IGNORE),
+            "parts": torch.where(there[:, None], parts, PADDING_PART),
+            "targets": masked.targets,
+            "random_next": torch.where(there, pairs.random_next[numbers].long(), IGNORE),
         }
 
     def framed(
         self, first: Int[Tensor, "B 2"], second: Int[Tensor, "B 2"]
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"], Int[Tensor, "B T"]]:
         """Tokens with marks around both parts, how many there are, and the part of each."""
-        frame = self.frame
-        between = frame.between if self.next_sentence else ()
-        begin = len(frame.before)
+        template = self.template
+        between = template.between if self.next_sentence else ()
+        begin = len(template.before)
         ends = begin + first.diff()  # [B,1] and so on
         goes_on = ends + len(between)
         stops = goes_on + second.diff()
-        lengths = stops + len(frame.after)
+        lengths = stops + len(template.after)
         places = torch.arange(int(lengths.max()))  # [T]
         in_first = (places >= begin) & (places < ends)  # [B,T]
         in_second = (places >= goes_on) & (places < stops)
@@ -100,17 +105,17 @@ class Passages:
         numbers = torch.where(in_second, second[:, :1] + places - goes_on, numbers)
         tokens = self.documents.tokens(numbers)
         marked = torch.full_like(tokens, self.pad)
-        for where, marks in ((0 * ends, frame.before), (ends, between), (stops, frame.after)):
+        for where, marks in ((0 * ends, template.before), (ends, between), (stops, template.after)):
             for number, mark in enumerate(marks):
                 marked.scatter_(1, where + number, mark)
         tokens = torch.where(in_first | in_second, tokens, marked)
         later = (places >= goes_on) & bool(between)
-        parts = torch.where(later, frame.parts[1], frame.parts[0])
-        parts = torch.where(places < lengths, parts, PADDED)
+        parts = torch.where(later, template.parts[1], template.parts[0])
+        parts = torch.where(places < lengths, parts, PADDING_PART)
         return tokens, lengths.squeeze(1), parts
 
 
-class PretrainingBatches(WholeBatches):
+class PretrainingBatches(ShardableBatches):
     """Inputs of about one length in batches of `batch`; each comes once an epoch.
 
     Epochs have the batches of the first; since inputs are drawn, another may have a few more, which
@@ -119,7 +124,7 @@ class PretrainingBatches(WholeBatches):
 
     prefetchable = True
 
-    def __init__(self, passages: Passages, batch: int, copies: int | None = None) -> None:
+    def __init__(self, passages: PretrainingInputs, batch: int, copies: int | None = None) -> None:
         super().__init__(batch)
         self._passages = passages
         self._copies = copies
@@ -133,7 +138,7 @@ class PretrainingBatches(WholeBatches):
         """The batches of what was made for an epoch; those of the last one asked for are kept."""
         held = self._held
         if held is None or held[0] != made:
-            pairs = self._passages.made(made)
+            pairs = self._passages.inputs(made)
 
             def gather(numbers: Int[Tensor, "B"]) -> Batch:
                 return self._passages.gather(pairs, made, numbers)
@@ -146,21 +151,23 @@ class PretrainingBatches(WholeBatches):
     def batch(self, epoch: int, index: int) -> Batch:
         """The inputs of a batch as tensors."""
         batches = self._of(epoch if self._copies is None else epoch % self._copies)
-        numbers = batches.numbers(epoch, within(index, len(self)) % len(batches))
+        numbers = batches.numbers(epoch, check_index(index, len(self)) % len(batches))
         lacking = self.rows - len(numbers)  # in one batch of an epoch; all have as many rows
-        return batches.gather(torch.cat([numbers, torch.full((lacking,), NOBODY)]))
+        return batches.gather(torch.cat([numbers, torch.full((lacking,), EMPTY_ROW)]))
 
     def shard(self, rank: int, world: int) -> Shard:
         """The rows of one process, with the counts of the whole batch."""
         divides("batch", self.rows, "world", world)
         return Shard(CountedBatches(self), rank, world)
 
-    def waste(self, epoch: int) -> float:
+    def padding_fraction(self, epoch: int) -> float:
         """How much of the batches of an epoch is padding."""
-        return self._of(epoch if self._copies is None else epoch % self._copies).waste(epoch)
+        return self._of(epoch if self._copies is None else epoch % self._copies).padding_fraction(
+            epoch
+        )
 
 
-class CountedBatches(WholeBatches):
+class CountedBatches(ShardableBatches):
     """The same batches; every row has the number of targets and of pairs in its batch."""
 
     prefetchable = True
@@ -180,7 +187,7 @@ class CountedBatches(WholeBatches):
     def batch(self, epoch: int, index: int) -> Batch:
         """The inputs of a batch, and the counts."""
         batch = self._batches.batch(epoch, index)
-        targets, pairs = ((batch[name] != IGNORE).sum() for name in ("targets", "apart"))
+        targets, pairs = ((batch[name] != IGNORE).sum() for name in ("targets", "random_next"))
         return {
             **batch,
             "batch_targets": targets.expand(self.rows),

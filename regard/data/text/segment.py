@@ -5,14 +5,14 @@ joins; every other sign stands alone. Mark-up of the kind of <br /> ends a sente
 
 >>> plain_words("Don't miss it!<br /><br />Mr. Bean rules...")
 ["don't", 'miss', 'it', '!', '\\n', 'mr', '.', 'bean', 'rules', '.', '.', '.']
->>> [" ".join(each) for each in into_sentences(plain_words("It's Mr. Bean. He rules... Go!"))]
+>>> [" ".join(each) for each in split_sentences(plain_words("It's Mr. Bean. He rules... Go!"))]
 ["it's mr . bean .", 'he rules . . .', 'go !']
 """
 
 import re
 from collections.abc import Iterable
 
-BREAK = "\n"
+LINE_BREAK = "\n"
 """Stands among words where a line or a paragraph ends."""
 
 _ENDS = frozenset(".!?")
@@ -29,21 +29,21 @@ _BREAKS = re.compile(r"\s*\n\s*")
 
 def plain_words(text: str, *, lowercase: bool = True) -> list[str]:
     """The words and signs of a text; BREAK where a line ends."""
-    text = _BREAKS.sub(BREAK, _MARKUP.sub(BREAK, text.lower() if lowercase else text))
+    text = _BREAKS.sub(LINE_BREAK, _MARKUP.sub(LINE_BREAK, text.lower() if lowercase else text))
     return _WORD.findall(text.strip())
 
 
-def into_sentences(words: Iterable[str]) -> list[list[str]]:
+def split_sentences(words: Iterable[str]) -> list[list[str]]:
     """Sentences of words: up to . ! or ? and what closes behind them, or to a BREAK."""
     found: list[list[str]] = []
     held: list[str] = []
     ended = False
     for word in words:
-        if word == BREAK or (ended and word not in _ENDS and word not in _CLOSES):
+        if word == LINE_BREAK or (ended and word not in _ENDS and word not in _CLOSES):
             if held:
                 found.append(held)
             held, ended = [], False
-        if word == BREAK:
+        if word == LINE_BREAK:
             continue
         if word in _ENDS:
             short = word == "." and held and (held[-1] in _TITLES or len(held[-1]) == 1)

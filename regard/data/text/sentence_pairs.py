@@ -12,9 +12,9 @@ or sentence by sentence. What comes of it is a function of the place that the dr
 >>> from regard.data.text.documents import TokenisedDocuments
 >>> held = TokenisedDocuments(
 ...     torch.arange(24), torch.arange(0, 24, 3), torch.arange(0, 25, 3), torch.tensor([0, 5, 8]))
->>> pairs = pairs_of(held, 12, 0.0, 7)
->>> for first, second, apart in zip(pairs.first, pairs.second, pairs.apart):
-...     print(first.tolist(), second.tolist(), bool(apart))
+>>> pairs = make_passage_pairs(held, 12, 0.0, 7)
+>>> for first, second, random_next in zip(pairs.first, pairs.second, pairs.random_next):
+...     print(first.tolist(), second.tolist(), bool(random_next))
 [0, 6] [6, 12] False
 [15, 21] [21, 24] False
 [12, 15] [21, 24] True
@@ -27,26 +27,26 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from regard.core.errors import UserError, fraction
-from regard.data.batch import draws
+from regard.data.batch import random_integers
 from regard.data.text.documents import TokenisedDocuments
 
 _DRAWN = 8
-"""Random numbers for an input: short or not, how short, where it is cut, whether it is apart, the
+"""Random numbers for an input: short or not, how short, where it is cut, whether it is random_next, the
 other document, where that begins, and how much of what is too much is taken from the fronts."""
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PassagePairs:
     """Inputs of two parts, each a run of tokens of the documents: where it begins and ends."""
 
     first: Int[Tensor, "N 2"]
     second: Int[Tensor, "N 2"]
     """Empty where inputs have one part."""
-    apart: Bool[Tensor, "N"]
+    random_next: Bool[Tensor, "N"]
     """Does the second part come from another document?"""
 
     def __len__(self) -> int:
-        return len(self.apart)
+        return len(self.random_next)
 
     @property
     def sizes(self) -> Int[Tensor, "N"]:
@@ -54,7 +54,9 @@ class Pairs:
         return (self.first[:, 1] - self.first[:, 0]) + (self.second[:, 1] - self.second[:, 0])
 
 
-def pairs_of(documents: TokenisedDocuments, room: int, short: float, *place: int) -> Pairs:
+def make_passage_pairs(
+    documents: TokenisedDocuments, room: int, short: float, *place: int
+) -> PassagePairs:
     """Pairs over all documents with at most `room` tokens each.
 
     A share of them, `short`, aims at fewer: any number from 2 on.
@@ -62,7 +64,7 @@ def pairs_of(documents: TokenisedDocuments, room: int, short: float, *place: int
     if len(documents) < 2:
         raise UserError(
             "whether a passage follows is learnt from passages of other documents; there is only "
-            "one document: give more, set apart as data.apart says, or set next_sentence = false"
+            "one document: give more, set random_next as data.document_boundary says, or set next_sentence = false"
         )
     if room < 2:
         raise UserError(f"there is room for {room} tokens between the marks; a pair needs two")
@@ -73,14 +75,14 @@ def pairs_of(documents: TokenisedDocuments, room: int, short: float, *place: int
     at = sentences[:-1].clone()  # the next sentence of each
     step = 0
     while len(document):
-        drawn = draws(_DRAWN * len(document), *place, step).view(-1, _DRAWN)
+        drawn = random_integers(_DRAWN * len(document), *place, step).view(-1, _DRAWN)
         end = sentences[document + 1]
         brief = drawn[:, 0].double() / 2.0**63 < short
         target = torch.where(brief, 2 + drawn[:, 1] % (room - 1), room)
         last = _reaching(begins, at, target, end)
         count = last - at
         cut = at + 1 + drawn[:, 2] % (count - 1).clamp_min(1)
-        apart = (count == 1) | (drawn[:, 3] % 2 == 0)
+        random_next = (count == 1) | (drawn[:, 3] % 2 == 0)
         first = torch.stack((begins[at], begins[cut]), 1)  # [N,2]
         other = drawn[:, 4] % (len(documents) - 1)
         other = other + (other >= document)
@@ -88,19 +90,19 @@ def pairs_of(documents: TokenisedDocuments, room: int, short: float, *place: int
         left = (target - first.diff().squeeze(1)).clamp_min(1)
         stop = _reaching(begins, start, left, sentences[other + 1])
         second = torch.where(
-            apart[:, None],
+            random_next[:, None],
             torch.stack((begins[start], begins[stop]), 1),
             torch.stack((begins[cut], begins[last]), 1),
         )
-        made.append((*_cut(first, second, target, drawn[:, 6:]), apart))
-        at = torch.where(apart, cut, last)
+        made.append((*_cut(first, second, target, drawn[:, 6:]), random_next))
+        at = torch.where(random_next, cut, last)
         going = at < end
         document, at, step = document[going], at[going], step + 1
     firsts, seconds, aparts = (torch.cat(each) for each in zip(*made, strict=True))
-    return Pairs(firsts, seconds, aparts)
+    return PassagePairs(firsts, seconds, aparts)
 
 
-def passages_of(documents: TokenisedDocuments, room: int) -> Pairs:
+def make_passages(documents: TokenisedDocuments, room: int) -> PassagePairs:
     """Inputs of one part: as many sentences of a document as there is room for.
 
     A sentence that is longer than that is cut.
@@ -116,7 +118,7 @@ def passages_of(documents: TokenisedDocuments, room: int) -> Pairs:
         going = last < end
         document, at = document[going], last[going]
     first = torch.cat(made)
-    return Pairs(first, torch.zeros_like(first), torch.zeros(len(first), dtype=torch.bool))
+    return PassagePairs(first, torch.zeros_like(first), torch.zeros(len(first), dtype=torch.bool))
 
 
 def _reaching(

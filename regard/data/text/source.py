@@ -13,21 +13,21 @@ from pathlib import Path
 
 from regard.core.errors import UserError, choose
 from regard.data.text.files import (
-    LONGEST,
+    MAX_LINE_CHARACTERS,
+    BytesCallback,
     Field,
     Record,
-    Watch,
-    jsonl,
-    lines,
-    shown,
-    tsv,
-    unpacked_name,
+    display_name,
+    read_jsonl,
+    read_lines,
+    read_tsv,
+    uncompressed_name,
 )
 from regard.data.text.segment import plain_words
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class TextSource:
     """Where text comes from: a file, its form, and the field of each record that is the text."""
 
     path: str
@@ -36,18 +36,20 @@ class Source:
     """A row of FORMS."""
     field: Field | None = None
     """For TSV the column by number (from 1) or header; for JSONL the field by name."""
-    longest: int = LONGEST
+    longest: int = MAX_LINE_CHARACTERS
     """How many characters a line may have."""
-    words: str = "blank"
+    words: str = "whitespace"
     """A row of WORDINGS: a text as it stands, or words and signs of running text set apart."""
     lowercase: bool = False
 
     def __post_init__(self) -> None:
-        choose("form of text", self.form, FORMS)
+        choose("form of text", self.form, TEXT_FORMS)
         choose("way to find words", self.words, _WORDINGS)
         if (self.form == "plain") != (self.field is None):
             wanted = "takes no field" if self.form == "plain" else "needs field="
-            raise UserError(f"{shown(self.path)}: {self.form} {wanted}, got field={self.field!r}")
+            raise UserError(
+                f"{display_name(self.path)}: {self.form} {wanted}, got field={self.field!r}"
+            )
         if self.form == "jsonl" and not isinstance(self.field, str):
             raise UserError(f"{self.path}: field={self.field!r}: JSON fields have names")
 
@@ -56,17 +58,17 @@ class Source:
         """All that the text depends on besides the content of the file."""
         plain = (self.form, self.field, self.path.endswith(".gz"))
         worded = (self.words, self.lowercase)
-        return plain if worded == ("blank", False) else (*plain, *worded)
+        return plain if worded == ("whitespace", False) else (*plain, *worded)
 
     @property
-    def runs_on(self) -> bool:
+    def is_continuous(self) -> bool:
         """Are its records lines of one text, rather than texts that each end for themselves?"""
         return self.form == "plain"
 
-    def records(self, watch: Watch | None = None) -> Iterator[Record]:
+    def records(self, on_bytes: BytesCallback | None = None) -> Iterator[Record]:
         """The text of every record, with its line."""
         worded = _WORDINGS[self.words]
-        for record in FORMS[self.form](self, watch):
+        for record in TEXT_FORMS[self.form](self, on_bytes):
             if worded is None and not self.lowercase:
                 yield record
                 continue
@@ -80,30 +82,30 @@ def form_of(path: str) -> str:
     >>> form_of("talk.jsonl.gz")
     'jsonl'
     """
-    suffix = Path(unpacked_name(path)).suffix
+    suffix = Path(uncompressed_name(path)).suffix
     return {".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl"}.get(suffix, "plain")
 
 
-def source_at(path: str, field: Field | None = None) -> Source:
+def source_at(path: str, field: Field | None = None) -> TextSource:
     """The source at a path, in the form that its name tells."""
-    return Source(path=path, form=form_of(path), field=field)
+    return TextSource(path=path, form=form_of(path), field=field)
 
 
-def _plain(source: Source, watch: Watch | None) -> Iterator[Record]:
-    return lines(source.path, source.longest, watch)
+def _plain(source: TextSource, on_bytes: BytesCallback | None) -> Iterator[Record]:
+    return read_lines(source.path, source.longest, on_bytes)
 
 
-def _tsv(source: Source, watch: Watch | None) -> Iterator[Record]:
+def _tsv(source: TextSource, on_bytes: BytesCallback | None) -> Iterator[Record]:
     assert source.field is not None
-    return tsv(source.path, [source.field], source.longest, watch)
+    return read_tsv(source.path, [source.field], source.longest, on_bytes)
 
 
-def _jsonl(source: Source, watch: Watch | None) -> Iterator[Record]:
+def _jsonl(source: TextSource, on_bytes: BytesCallback | None) -> Iterator[Record]:
     assert isinstance(source.field, str)
-    return jsonl(source.path, [source.field], source.longest, watch)
+    return read_jsonl(source.path, [source.field], source.longest, on_bytes)
 
 
-FORMS: dict[str, Callable[[Source, Watch | None], Iterator[Record]]] = {
+TEXT_FORMS: dict[str, Callable[[TextSource, BytesCallback | None], Iterator[Record]]] = {
     "plain": _plain,
     "tsv": _tsv,
     "jsonl": _jsonl,
@@ -116,5 +118,5 @@ def _plainly(text: str) -> str:
     return " ".join(plain_words(text, lowercase=False))
 
 
-_WORDINGS: dict[str, Callable[[str], str] | None] = {"blank": None, "plain": _plainly}
+_WORDINGS: dict[str, Callable[[str], str] | None] = {"whitespace": None, "plain": _plainly}
 """How words are found: between blanks, or by the rules of wording.py."""

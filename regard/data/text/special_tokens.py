@@ -4,23 +4,26 @@ BERT reads `[CLS] a [SEP] b [SEP]` (Devlin et al. 2019, figure 2), RoBERTa `<s> 
 GPT's classifiers `start a delimiter b extract` (Radford et al. 2018, figure 1). A tokenizer.json
 knows its own in what it calls the post-processor.
 
->>> bert = Frame(before=(2,), between=(3,), after=(3,), parts=(0, 1))
->>> bert.around([[7, 8], [9]])
+>>> bert = InputTemplate(before=(2,), between=(3,), after=(3,), parts=(0, 1))
+>>> bert.apply([[7, 8], [9]])
 ([2, 7, 8, 3, 9, 3], [0, 0, 0, 0, 1, 1])
->>> bert.around([[7, 8, 9], [5]], longest=6)                     # the longer part is cut
+>>> bert.apply([[7, 8, 9], [5]], longest=6)                     # the longer part is cut
 ([2, 7, 8, 3, 5, 3], [0, 0, 0, 0, 1, 1])
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from regard.core.errors import UserError
+from regard.data.text.pipeline import BOS, EOS, MASK, PAD, UNK
 
 
 @dataclass(frozen=True)
-class Frame:
+class InputTemplate:
     """Numbers of marks, and which part the two texts are."""
 
     before: tuple[int, ...]
@@ -32,7 +35,7 @@ class Frame:
         """How many marks there are around one text, or two."""
         return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
 
-    def around(
+    def apply(
         self, texts: Sequence[Sequence[int]], longest: int | None = None
     ) -> tuple[list[int], list[int]]:
         """The numbers of one text or two with all marks, and the part of each number.
@@ -41,13 +44,13 @@ class Frame:
         `longest` is cut at the ends of the texts, the longer one first; marks stay.
         """
         if len(texts) > 2:
-            raise UserError(f"a frame goes around one text or two, not {len(texts)}")
+            raise UserError(f"a template goes around one text or two, not {len(texts)}")
         room = None if longest is None else longest - self.size(len(texts))
         if room is not None and room < len(texts):
             raise UserError(f"a length of {longest} leaves no room for text between the marks")
         texts = [list(each) for each in texts]
         if room is not None:
-            kept = shares([len(each) for each in texts], room)
+            kept = truncated_lengths([len(each) for each in texts], room)
             texts = [each[:size] for each, size in zip(texts, kept, strict=True)]
         held = [self.before, texts[0]]
         for text in texts[1:]:
@@ -60,12 +63,12 @@ class Frame:
         return numbers, parts
 
 
-def shares(sizes: Sequence[int], room: int) -> list[int]:
+def truncated_lengths(sizes: Sequence[int], room: int) -> list[int]:
     """How many numbers of each text stay where there is room for so many in all.
 
     As in BERT's code the longer text gives first, and of two that are equally long the second.
 
-    >>> shares([10, 3], 9), shares([10, 10], 9), shares([2, 10], 9)
+    >>> truncated_lengths([10, 3], 9), truncated_lengths([10, 10], 9), truncated_lengths([2, 10], 9)
     ([6, 3], [5, 4], [2, 7])
     """
     if len(sizes) == 1:
@@ -75,7 +78,7 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
     return [stays, min(second, room - stays)]
 
 
-def frame_of(pipeline: Tokenizer) -> Frame | None:
+def template_of(pipeline: Tokenizer) -> InputTemplate | None:
     """What a pipeline puts around texts; None if that is nothing."""
     one, two = pipeline.encode("a"), pipeline.encode("a", "a")
     whose = two.sequence_ids
@@ -83,9 +86,62 @@ def frame_of(pipeline: Tokenizer) -> Frame | None:
         return None
     first, last = whose.index(0), len(whose) - whose[::-1].index(1)
     ends, begins = len(whose) - whose[::-1].index(0), whose.index(1)
-    return Frame(
+    return InputTemplate(
         before=tuple(two.ids[:first]),
         between=tuple(two.ids[ends:begins]),
         after=tuple(two.ids[last:]),
         parts=(two.type_ids[first], two.type_ids[begins]),
     )
+
+
+SPECIAL_SPELLINGS: dict[str, tuple[str, ...]] = {
+    PAD: (PAD, "[PAD]", "<|endoftext|>"),
+    UNK: (UNK, "[UNK]", "<|endoftext|>"),
+    BOS: (BOS, "<s>", "[CLS]", "<|endoftext|>"),
+    EOS: (EOS, "</s>", "[SEP]", "<|endoftext|>"),
+    MASK: (MASK, "<mask>"),
+}
+"""How vocabularies from elsewhere spell the same four, and what stands for a hidden word."""
+
+SPECIAL_ROLES: dict[str, tuple[str, ...]] = {
+    PAD: ("pad_token",),
+    UNK: ("unk_token",),
+    BOS: ("bos_token", "cls_token"),
+    EOS: ("eos_token", "sep_token"),
+    MASK: ("mask_token",),
+}
+"""What `transformers` calls them; the first that is there counts."""
+
+_MAP = "special_tokens_map.json"
+
+
+def special_tokens_file(path: Path) -> Path:
+    """The file that says which special token does what, of a tokenizer.json.
+
+    >>> special_tokens_file(Path("run/source.tokenizer.json")).name
+    'source.special_tokens_map.json'
+    """
+    return path.with_name(path.name.removesuffix("tokenizer.json") + _MAP)
+
+
+def special_tokens_in(settings: Mapping[str, object]) -> dict[str, str]:
+    """The special tokens among some settings of `transformers`."""
+    found: dict[str, str] = {}
+    for name in (name for names in SPECIAL_ROLES.values() for name in names):
+        token = settings.get(name)
+        token = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(token, str):
+            found[name] = token
+    return found
+
+
+def read_special_tokens(path: Path) -> dict[str, str]:
+    """The special tokens that are named beside a tokenizer.json; none if there is no such file."""
+    named = special_tokens_file(path)
+    if not named.exists():
+        return {}
+    try:
+        held = json.loads(named.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UserError(f"{named}: is no JSON: {problem}") from None
+    return special_tokens_in(held) if isinstance(held, Mapping) else {}

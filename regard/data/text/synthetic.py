@@ -1,6 +1,6 @@
 """Pairs made up on the spot: nothing to fetch, as many as wanted, and the answer is known.
 
-`dates` are dates as people write them in two dozen languages, and the same dates in ISO 8601: the
+`date_pairs` are dates as people write them in two dozen languages, and the same dates in ISO 8601: the
 task on which attention is easiest to see. A source says which date it is: where digits alone would
 leave day and month in doubt, dots and dashes have the day first, slashes the month, and two digits
 of a year are of 1970 to 2069. No day is in two splits. The names of months and days are those of
@@ -12,7 +12,7 @@ copied: what a pointer-generator (See et al. 2017) is for.
 
 Which pair has a number depends on generator, seed, split and number alone.
 
->>> pairs("copy", 1, seed=3, split="test")
+>>> synthetic_pairs("copy", 1, seed=3, split="test")
 [('let Klasaineith and Feklais know that the code is 57615', 'Klasaineith , Feklais : code 57615')]
 """
 
@@ -22,19 +22,19 @@ from functools import cache
 from typing import Literal
 
 from regard.core.errors import choose, positive
-from regard.data.batch import draws, shuffled
+from regard.data.batch import random_integers, random_permutation
 
 _Split = Literal["train", "validation", "test"]
 TextPair = tuple[str, str]
 
-SHARES: dict[_Split, tuple[float, float]] = {
+SPLIT_BOUNDS: dict[_Split, tuple[float, float]] = {
     "train": (0.0, 0.8),
     "validation": (0.8, 0.9),
     "test": (0.9, 1.0),
 }
 """Which part of all days, once shuffled, is for which split."""
 
-FIRST, DAYS = date(1970, 1, 1), 36525
+FIRST_DAY, DAY_COUNT = date(1970, 1, 1), 36525
 """A hundred years, so that two digits of a year say which one is meant."""
 
 LOCALES = (
@@ -82,15 +82,15 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
 
 
-def decided(pattern: str) -> bool:
+def is_unambiguous(pattern: str) -> bool:
     """Does a pattern of the CLDR say which number is the day, whatever the language?
 
     One that spells the month does. Of those in digits alone, the year may come first with all its
     digits; otherwise dots and dashes have the day first, and slashes the month.
 
-    >>> [decided(each) for each in ("d MMM y", "y/M/d", "dd.MM.yy", "dd-MM-y", "M/d/yy")]
+    >>> [is_unambiguous(each) for each in ("d MMM y", "y/M/d", "dd.MM.yy", "dd-MM-y", "M/d/yy")]
     [True, True, True, True, True]
-    >>> [decided(each) for each in ("dd/MM/y", "yy. M. d.", "M.d.y")]
+    >>> [is_unambiguous(each) for each in ("dd/MM/y", "yy. M. d.", "M.d.y")]
     [False, False, False]
     """
     if "MMM" in pattern:
@@ -102,7 +102,7 @@ def decided(pattern: str) -> bool:
 
 
 @cache
-def forms() -> tuple[_Form, ...]:
+def date_forms() -> tuple[_Form, ...]:
     """Every way to write a date: that of each locale's styles if it is decided, and of people."""
     from babel import Locale
     from babel.dates import format_date
@@ -119,26 +119,29 @@ def forms() -> tuple[_Form, ...]:
     for name in LOCALES:
         locale = Locale.parse(name)
         styles = [str(locale.date_formats[style].pattern) for style in _STYLES]
-        patterns = [*filter(decided, styles), *_PEOPLE.get(name, ())]
+        patterns = [*filter(is_unambiguous, styles), *_PEOPLE.get(name, ())]
         made += [form(pattern, locale) for pattern in dict.fromkeys(patterns)]
     return tuple(made)
 
 
-def days(split: _Split) -> list[date]:
+def days_of_split(split: _Split) -> list[date]:
     """The days of a split; the same whatever the seed, so that no seed gives one away."""
-    first, last = (round(share * DAYS) for share in SHARES[split])
-    return [FIRST + timedelta(days=after) for after in shuffled(DAYS, 0)[first:last].tolist()]
+    first, last = (round(share * DAY_COUNT) for share in SPLIT_BOUNDS[split])
+    return [
+        FIRST_DAY + timedelta(days=after)
+        for after in random_permutation(DAY_COUNT, 0)[first:last].tolist()
+    ]
 
 
-def dates(count: int, seed: int, split: _Split) -> list[TextPair]:
+def date_pairs(count: int, seed: int, split: _Split) -> list[TextPair]:
     """Dates as people write them, and in ISO 8601; all days of the split before any comes again."""
-    chosen, place = days(split), list(SHARES).index(split)
-    order = shuffled(len(chosen), seed, place).tolist()
-    rolls = draws(2 * count, seed, place, 1).unflatten(0, (count, 2)).tolist()
+    chosen, place = days_of_split(split), list(SPLIT_BOUNDS).index(split)
+    order = random_permutation(len(chosen), seed, place).tolist()
+    rolls = random_integers(2 * count, seed, place, 1).unflatten(0, (count, 2)).tolist()
     made: list[TextPair] = []
     for number, (form, case) in enumerate(rolls):
         day = chosen[order[number % len(order)]]
-        text = forms()[form % len(forms())](day)
+        text = date_forms()[form % len(date_forms())](day)
         made.append((_CASES[case % len(_CASES)](text), day.isoformat()))
     return made
 
@@ -168,7 +171,7 @@ class _Dice:
     """Random choices, one after another."""
 
     def __init__(self, *place: int) -> None:
-        self._rolls: Iterator[int] = iter(draws(32, *place).tolist())
+        self._rolls: Iterator[int] = iter(random_integers(32, *place).tolist())
 
     def of(self, several: tuple[str, ...]) -> str:
         """One of several."""
@@ -188,7 +191,7 @@ def _copy(count: int, seed: int, split: _Split) -> list[TextPair]:
     """Messages full of names and numbers, and the same more briefly."""
     made: list[TextPair] = []
     for number in range(count):
-        dice = _Dice(seed, list(SHARES).index(split), number, 2)
+        dice = _Dice(seed, list(SPLIT_BOUNDS).index(split), number, 2)
         said, told = _MESSAGES[dice.between(0, len(_MESSAGES) - 1)]
         held = {
             "a": dice.name(),
@@ -202,14 +205,14 @@ def _copy(count: int, seed: int, split: _Split) -> list[TextPair]:
 
 _Generator = Callable[[int, int, _Split], list[TextPair]]
 
-GENERATORS: dict[str, _Generator] = {"dates": dates, "copy": _copy}
+GENERATORS: dict[str, _Generator] = {"dates": date_pairs, "copy": _copy}
 """Each makes so many pairs for a seed and a split."""
 
 
-def pairs(name: str, count: int, *, seed: int, split: _Split) -> list[TextPair]:
+def synthetic_pairs(name: str, count: int, *, seed: int, split: _Split) -> list[TextPair]:
     """So many pairs of a generator.
 
-    >>> pairs("dates", 2, seed=1, split="test")
+    >>> synthetic_pairs("dates", 2, seed=1, split="test")
     [('8/14/26', '2026-08-14'), ('22 de gener del 2005', '2005-01-22')]
     """
     return choose("generator", name, GENERATORS)(positive("count", count), seed, split)

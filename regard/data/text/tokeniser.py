@@ -9,7 +9,7 @@ by their spelling, because PTB writes `<unk>` as a word, and it turns the end of
 Byte pairs are those of Sennrich et al. 2016 over bytes, split as GPT-2 does (Radford et al. 2019).
 Word pieces (Wu et al. 2016) are cut as BERT cuts them (Devlin et al. 2019).
 
->>> tokeniser = train("word", ["the cat", "the mat"])
+>>> tokeniser = train_tokeniser("word", ["the cat", "the mat"])
 >>> tokeniser.encode("the dog\\n"), tokeniser.decode([4, 1, 3])
 ([4, 1, 3], 'the <unk>\\n')
 """
@@ -28,33 +28,39 @@ from torch import Tensor
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, choose, positive
-from regard.data.text.files import missing
-from regard.data.text.normalise import UNSEEN, Charsmap, Cleaned
-from regard.data.text.panics import guarded, tried
+from regard.data.text.files import missing_file_error
+from regard.data.text.normalise import RESERVED, Charsmap, NormalisedText
 from regard.data.text.pipeline import (
     BOS,
-    BYTES,
+    BYTE_CHARACTERS,
     EOS,
+    FAST_ENCODERS,
     MASK,
     PAD,
     PIPELINES,
-    QUICK,
     SPECIALS,
     UNK,
-    Quick,
-    by_byte,
-    by_cased_piece,
-    by_char,
-    by_pair,
-    by_piece,
-    by_word,
-    runs_cut,
-    tensor,
-    words,
+    FastEncoder,
+    bpe_pipeline,
+    byte_pipeline,
+    cased_wordpiece_pipeline,
+    character_pipeline,
+    id_tensor,
+    split_long_runs,
+    split_words,
+    word_pipeline,
+    wordpiece_pipeline,
 )
-from regard.data.text.special_tokens import Frame, frame_of
-from regard.data.text.token_roles import ROLES, SPELLINGS, beside, spelled_beside
-from regard.data.text.wordpiece import continuing, learnt_pieces, word_by_word
+from regard.data.text.special_tokens import (
+    SPECIAL_ROLES,
+    SPECIAL_SPELLINGS,
+    InputTemplate,
+    read_special_tokens,
+    special_tokens_file,
+    template_of,
+)
+from regard.data.text.tokenizer_errors import first_use, library_errors
+from regard.data.text.wordpiece import cached_word_encoder, continuation_tokens, train_wordpieces
 
 _BPE_VOCABULARY = 8192
 """How many byte pairs or word pieces are learnt unless the caller says otherwise."""
@@ -76,7 +82,7 @@ class Tokeniser:
     def __init__(
         self, pipeline: Tokenizer, name: str = "tokenizer", spelled: Mapping[str, str] | None = None
     ) -> None:
-        with tried(name):
+        with first_use(name):
             # A file from elsewhere may cut or pad what it encodes, which would spoil a corpus.
             pipeline.no_truncation()
             pipeline.no_padding()
@@ -90,27 +96,29 @@ class Tokeniser:
             raise UserError(f"{name}: has an empty vocabulary")
         self._pipeline = pipeline
         self._name = name
-        self.vocabulary: int = self._numbers.get(UNSEEN, max(self._numbers.values()) + 1)
+        self.vocabulary: int = self._numbers.get(RESERVED, max(self._numbers.values()) + 1)
         """How many numbers there are: the size of an embedding."""
         self.spelled: dict[str, str] = dict(spelled or {})
         """Special tokens that a file names, as `transformers` calls them: `pad_token`."""
         self.rules: Charsmap | None = None
         """How texts are cleaned first, if it cuts as SentencePiece does."""
-        if UNSEEN in self._numbers:
-            with tried(name):
+        if RESERVED in self._numbers:
+            with first_use(name):
                 self.rules = Charsmap.of(self.json)
                 pipeline.normalizer = None  # the same done exactly
 
-    def spelling(self, role: str) -> str | None:
+    def special_token(self, role: str) -> str | None:
         """How the special token of a role is spelled, if there is one."""
-        named = (self.spelled[name] for name in ROLES[role] if name in self.spelled)
-        return next((each for each in (*named, *SPELLINGS[role]) if each in self._numbers), None)
+        named = (self.spelled[name] for name in SPECIAL_ROLES[role] if name in self.spelled)
+        return next(
+            (each for each in (*named, *SPECIAL_SPELLINGS[role]) if each in self._numbers), None
+        )
 
     def _special(self, role: str) -> int:
-        spelling = self.spelling(role)
+        spelling = self.special_token(role)
         if spelling is None:
             raise UserError(
-                f"{self._name}: has no {role} token; looked for {', '.join(SPELLINGS[role])}"
+                f"{self._name}: has no {role} token; looked for {', '.join(SPECIAL_SPELLINGS[role])}"
             )
         return self._numbers[spelling]
 
@@ -151,13 +159,13 @@ class Tokeniser:
     @cached_property
     def continues(self) -> Bool[Tensor, "V"]:
         """Which tokens go on within a word, after one that is no mark."""
-        return continuing(self.json, self._numbers, self.vocabulary)
+        return continuation_tokens(self.json, self._numbers, self.vocabulary)
 
     @cached_property
-    def frame(self) -> Frame | None:
+    def template(self) -> InputTemplate | None:
         """What its own pipeline puts around a text and between two; None if that is nothing."""
-        with tried(self._name):
-            return frame_of(self._pipeline)
+        with first_use(self._name):
+            return template_of(self._pipeline)
 
     @cached_property
     def digest(self) -> str:
@@ -184,23 +192,23 @@ class Tokeniser:
     def encode_all(self, texts: Sequence[str], end: int | None = None) -> Int[Tensor, "T"]:
         """The numbers of many texts in a row, each followed by `end` if one is given."""
         _writable("".join(texts))
-        with guarded(self._name):
+        with library_errors(self._name):
             if self._quick is None:
                 closing = [] if end is None else [end]
-                return tensor([n for row in self._rows(texts) for n in (*row, *closing)])
+                return id_tensor([n for row in self._rows(texts) for n in (*row, *closing)])
             if end is None:
                 return self._quick("".join(texts))
-            rows = [part for text in texts for part in (self._quick(text), tensor([end]))]
-            return torch.cat([tensor([]), *rows])
+            rows = [part for text in texts for part in (self._quick(text), id_tensor([end]))]
+            return torch.cat([id_tensor([]), *rows])
 
     @cached_property
-    def _quick(self) -> Quick | None:
-        make = QUICK.get(self.kind or "")
+    def _quick(self) -> FastEncoder | None:
+        make = FAST_ENCODERS.get(self.kind or "")
         return None if make is None else make(self._numbers)
 
     @cached_property
     def _by_word(self) -> Callable[[str], list[int]] | None:
-        return word_by_word(self._pipeline, self.json)
+        return cached_word_encoder(self._pipeline, self.json)
 
     def decode(self, ids: Sequence[int] | Int[Tensor, "T"]) -> str:
         """The text of some numbers: unknown words and characters are shown, other marks are not."""
@@ -211,7 +219,7 @@ class Tokeniser:
                     f"{number} is not in this vocabulary, which goes from 0 to "
                     f"{self.vocabulary - 1}"
                 )
-        with guarded(self._name):
+        with library_errors(self._name):
             text: str = self._pipeline.decode(numbers, skip_special_tokens=True)
         return text
 
@@ -222,17 +230,17 @@ class Tokeniser:
     def offsets(self, text: str) -> list[tuple[int, int]]:
         """Where in the text each of its tokens begins and ends, in characters."""
         _writable(text)
-        with guarded(self._name):
+        with library_errors(self._name):
             clean = None if self.rules is None else self._clean(self.rules, text)
             spans: list[tuple[int, int]] = self._pipeline.encode(
                 text if clean is None else clean.text, add_special_tokens=False
             ).offsets
         return spans if clean is None else [clean.span(*each) for each in spans]
 
-    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
         """The numbers of many texts, each for itself."""
         _writable("".join(texts))
-        with guarded(self._name):
+        with library_errors(self._name):
             return self._rows(texts)
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
@@ -254,35 +262,35 @@ class Tokeniser:
 
     def _other(self, piece: str, unknown: int) -> int:
         """What one language cannot cut, or has no number for, may be a token of the other."""
-        found = self._numbers.get(UNSEEN + piece, unknown)
+        found = self._numbers.get(RESERVED + piece, unknown)
         return unknown if found >= self.vocabulary or self.special[found] else found
 
-    def _clean(self, rules: Charsmap, text: str) -> Cleaned:
-        return rules.cleaned(text.replace(UNSEEN, "\ufffd"))
+    def _clean(self, rules: Charsmap, text: str) -> NormalisedText:
+        return rules.normalise(text.replace(RESERVED, "\ufffd"))
 
     def save(self, path: Path) -> None:
         """Write tokenizer.json, and beside it which special token does what, if it was told."""
         with replace_atomically(path) as file:
             file.write(self.json.encode())
         if self.spelled:
-            with replace_atomically(beside(path)) as file:
+            with replace_atomically(special_tokens_file(path)) as file:
                 file.write(json.dumps(self.spelled, ensure_ascii=False, indent=2).encode())
 
 
-def load(path: Path, spelled: Mapping[str, str] | None = None) -> Tokeniser:
+def load_tokeniser(path: Path, spelled: Mapping[str, str] | None = None) -> Tokeniser:
     """Read a tokenizer.json, ours or any other; special tokens as given, or as named beside it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise missing(path) from None
+        raise missing_file_error(path) from None
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path}: cannot be read: {problem}") from None
-    with tried(str(path)):
+    with first_use(str(path)):
         pipeline = Tokenizer.from_str(text)
-    return Tokeniser(pipeline, str(path), spelled_beside(path) if spelled is None else spelled)
+    return Tokeniser(pipeline, str(path), read_special_tokens(path) if spelled is None else spelled)
 
 
-def train(
+def train_tokeniser(
     kind: str, lines: Iterable[str], vocabulary: int | None = None, min_frequency: int = 1
 ) -> Tokeniser:
     """A tokeniser for some text, given line by line without the ends of the lines.
@@ -323,8 +331,8 @@ def _train_word(lines: Iterable[str], vocabulary: int | None, min_frequency: int
     """The most frequent words."""
     counts: Counter[str] = Counter()
     for line in lines:
-        counts.update(words(line))
-    return Tokeniser(by_word(_ranked(counts, vocabulary, min_frequency)))
+        counts.update(split_words(line))
+    return Tokeniser(word_pipeline(_ranked(counts, vocabulary, min_frequency)))
 
 
 def _train_char(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
@@ -333,22 +341,22 @@ def _train_char(lines: Iterable[str], vocabulary: int | None, min_frequency: int
     for line in lines:
         counts.update(line)
         counts["\n"] += 1
-    return Tokeniser(by_char(_ranked(counts, vocabulary, min_frequency)))
+    return Tokeniser(character_pipeline(_ranked(counts, vocabulary, min_frequency)))
 
 
 def _train_byte(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
     """All 256 bytes, whatever the text."""
-    return Tokeniser(by_byte())
+    return Tokeniser(byte_pipeline())
 
 
 def _train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
     """All 256 bytes and the most frequent pairs of what is already in the vocabulary."""
-    pipeline = by_pair()
+    pipeline = bpe_pipeline()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary or _BPE_VOCABULARY,
         min_frequency=min_frequency,
         special_tokens=list(SPECIALS),
-        initial_alphabet=list(BYTES),
+        initial_alphabet=list(BYTE_CHARACTERS),
         show_progress=False,
     )
     seen = Counter[str]()
@@ -356,7 +364,7 @@ def _train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int)
     def ended() -> Iterator[str]:
         for line in lines:
             seen["lines"] += 1
-            yield from runs_cut(line + "\n")
+            yield from split_long_runs(line + "\n")
 
     pipeline.train_from_iterator(ended(), trainer)
     if not seen:
@@ -372,7 +380,7 @@ def _train_pieces(by: Callable[[Iterable[str]], Tokenizer]) -> _Trainer:
 
     def trained(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
         return Tokeniser(
-            by(learnt_pieces(lines, by(()), vocabulary or _BPE_VOCABULARY, min_frequency))
+            by(train_wordpieces(lines, by(()), vocabulary or _BPE_VOCABULARY, min_frequency))
         )
 
     return trained
@@ -383,7 +391,7 @@ TOKENISERS: dict[str, _Trainer] = {
     "char": _train_char,
     "byte": _train_byte,
     "bpe": _train_bpe,
-    "wordpiece": _train_pieces(by_piece),
-    "wordpiece_cased": _train_pieces(by_cased_piece),
+    "wordpiece": _train_pieces(wordpiece_pipeline),
+    "wordpiece_cased": _train_pieces(cased_wordpiece_pipeline),
 }
 """The kinds of tokeniser: how each is made from lines, a limit and the least frequency."""

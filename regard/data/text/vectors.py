@@ -34,7 +34,7 @@ from torch import Tensor
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, positive, unknown
-from regard.data.text.files import Bytes, opened
+from regard.data.text.files import ByteReader, open_bytes
 
 _LONGEST = 1 << 20
 """How many bytes a line of text, or a word of a binary file, may have."""
@@ -115,8 +115,8 @@ def read_vectors(
     place = str(path)
     binary = _is_binary(place, form)
     wanted = None if vocabulary is None else {word.encode() for word in vocabulary}
-    kept = Kept(place, wanted)
-    with opened(place) as file, _told(kept):
+    kept = VectorCollector(place, wanted)
+    with open_bytes(place) as file, _told(kept):
         (_read_binary if binary else _read_text)(file, kept)
     return kept.vectors()
 
@@ -126,7 +126,7 @@ def _is_binary(path: str, form: _Form | None) -> bool:
     return form == "binary" or (form is None and path.removesuffix(".gz").endswith(".bin"))
 
 
-class Kept:
+class VectorCollector:
     """What has been read of a file so far."""
 
     def __init__(self, path: str, wanted: set[bytes] | None) -> None:
@@ -174,7 +174,7 @@ class Kept:
 
 
 @contextmanager
-def _told(kept: Kept) -> Iterator[None]:
+def _told(kept: VectorCollector) -> Iterator[None]:
     """Errors of unpacking and reading, with the place."""
     try:
         yield
@@ -184,7 +184,7 @@ def _told(kept: Kept) -> Iterator[None]:
         raise UserError(f"{kept.at}: cannot be read: {problem.strerror or problem}") from None
 
 
-def _read_text(file: Bytes, kept: Kept) -> None:
+def _read_text(file: ByteReader, kept: VectorCollector) -> None:
     """Lines of a word and its numbers; only those that are kept are taken apart."""
     number, count, width = 0, None, 0
     while raw := file.readline(_LONGEST):
@@ -251,7 +251,7 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _read_binary(file: Bytes, kept: Kept) -> None:
+def _read_binary(file: ByteReader, kept: VectorCollector) -> None:
     """word2vec's binary: words and float32s one after the other, with or without line ends."""
     first = file.readline(_LONGEST)
     header = _HEADER.fullmatch(first.strip())
@@ -302,7 +302,7 @@ def _binary_hint(line: bytes) -> str:
 class Chunks:
     """A file in large pieces, cut wherever one likes."""
 
-    def __init__(self, file: Bytes, size: int = 1 << 20) -> None:
+    def __init__(self, file: ByteReader, size: int = 1 << 20) -> None:
         self._file = file
         self._size = size
         self._held = b""

@@ -20,11 +20,11 @@ from torch import Tensor
 from regard.core.errors import UserError, positive
 from regard.core.protocols import Batch
 from regard.data.batch import IGNORE
-from regard.data.bucket import NOBODY
-from regard.data.text.encoding import PADDED, flat
-from regard.data.text.parallel import Sentences
-from regard.data.text.questions import Question
-from regard.data.text.special_tokens import Frame
+from regard.data.bucket import EMPTY_ROW
+from regard.data.text.encoding import PADDING_PART, pack_rows
+from regard.data.text.parallel import PackedSequences
+from regard.data.text.questions import PassageQuestion
+from regard.data.text.special_tokens import InputTemplate
 from regard.data.text.tokeniser import Tokeniser
 
 _Spans = list[tuple[int, int]]
@@ -32,7 +32,7 @@ _Spans = list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Window:
+class PassageWindow:
     """A part of a passage, after its question."""
 
     question: int
@@ -52,7 +52,7 @@ class Windowing:
     """How questions become windows."""
 
     tokeniser: Tokeniser
-    frame: Frame
+    template: InputTemplate
     window: int
     """The most tokens, marks included."""
     stride: int
@@ -61,23 +61,23 @@ class Windowing:
     """Tokens of a question; the rest is cut off."""
 
     def __post_init__(self) -> None:
-        room = self.window - self.frame.size(2) - self.longest_question
+        room = self.window - self.template.size(2) - self.longest_question
         if positive("stride", self.stride) > room:
             raise UserError(
                 f"window={self.window} leaves {room} tokens for a passage after a question of "
                 f"{self.longest_question} and the marks; stride={self.stride} would skip some"
             )
-        if not self.frame.before:
+        if not self.template.before:
             raise UserError("no mark stands before the question, so there is none for no answer")
 
-    def windows(self, asked: Sequence[Question]) -> list[Window]:
+    def windows(self, asked: Sequence[PassageQuestion]) -> list[PassageWindow]:
         """Every window of every question, in order."""
 
         @lru_cache(8)  # several questions are about one passage
         def passage(text: str) -> tuple[list[int], _Spans]:
-            return self.tokeniser.rows([text])[0], self.tokeniser.offsets(text)
+            return self.tokeniser.encode_each([text])[0], self.tokeniser.offsets(text)
 
-        rows = self.tokeniser.rows([each.text for each in asked])
+        rows = self.tokeniser.encode_each([each.text for each in asked])
         return [
             window
             for number, (each, row) in enumerate(zip(asked, rows, strict=True))
@@ -87,29 +87,34 @@ class Windowing:
         ]
 
     def _cut(
-        self, number: int, asked: Question, question: list[int], tokens: list[int], spans: _Spans
-    ) -> list[Window]:
-        room = self.window - self.frame.size(2) - len(question)
-        begin = len(self.frame.before) + len(question) + len(self.frame.between)
-        answer = ends_of(asked.answers[0], spans) if asked.answers else None
+        self,
+        number: int,
+        asked: PassageQuestion,
+        question: list[int],
+        tokens: list[int],
+        spans: _Spans,
+    ) -> list[PassageWindow]:
+        room = self.window - self.template.size(2) - len(question)
+        begin = len(self.template.before) + len(question) + len(self.template.between)
+        answer = answer_span(asked.answers[0], spans) if asked.answers else None
         found = []
         for start in range(0, max(1, len(tokens)), self.stride):
             held = tokens[start : start + room]
-            framed, parts = self.frame.around([question, held])
+            framed, parts = self.template.apply([question, held])
             first = last = 0
             if answer and start <= answer[0] and answer[1] < start + len(held):
                 first, last = (begin + place - start for place in answer)
             here = spans[start : start + room]
-            found.append(Window(number, framed, parts, begin, here, first, last))
+            found.append(PassageWindow(number, framed, parts, begin, here, first, last))
             if start + room >= len(tokens):
                 break
         return found
 
 
-def ends_of(answer: tuple[int, str], spans: _Spans) -> tuple[int, int] | None:
+def answer_span(answer: tuple[int, str], spans: _Spans) -> tuple[int, int] | None:
     """The first token and the last one of an answer; None if it has no token.
 
-    >>> ends_of((4, "b c"), [(0, 3), (4, 5), (6, 7), (8, 9)])
+    >>> answer_span((4, "b c"), [(0, 3), (4, 5), (6, 7), (8, 9)])
     (1, 2)
     """
     begin, end = answer[0], answer[0] + len(answer[1])
@@ -117,14 +122,14 @@ def ends_of(answer: tuple[int, str], spans: _Spans) -> tuple[int, int] | None:
     return (within[0], within[-1]) if within else None
 
 
-class NumberedWindows:
+class EncodedWindows:
     """Windows as numbers, side by side."""
 
-    def __init__(self, windows: Sequence[Window], pad: int) -> None:
+    def __init__(self, windows: Sequence[PassageWindow], pad: int) -> None:
         self.windows = windows
         self._pad = pad
-        self._tokens: Sentences = flat([each.tokens for each in windows])
-        self._parts: Sentences = flat([each.parts for each in windows])
+        self._tokens: PackedSequences = pack_rows([each.tokens for each in windows])
+        self._parts: PackedSequences = pack_rows([each.parts for each in windows])
         ends = [(each.begin, each.begin + len(each.spans)) for each in windows]
         self._passage = torch.tensor(ends).view(-1, 2)  # [N,2]
         self._answer = torch.tensor([(each.first, each.last) for each in windows]).view(-1, 2)
@@ -140,7 +145,7 @@ class NumberedWindows:
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
         """These windows as a batch; one that is not there (NOBODY) is empty."""
-        there = numbers != NOBODY
+        there = numbers != EMPTY_ROW
         tokens = self._tokens.rows(numbers, self._pad)
         places = torch.arange(tokens.shape[1])
         begin, end = self._passage[numbers, None].unbind(2)  # [B,1]
@@ -148,7 +153,7 @@ class NumberedWindows:
         return {
             "tokens": tokens,
             "lengths": torch.where(there, self._tokens.lengths[numbers].long(), 0),
-            "parts": self._parts.rows(numbers, PADDED),
+            "parts": self._parts.rows(numbers, PADDING_PART),
             "passage": (places >= begin) & (places < end) & there[:, None],
             "first": first,
             "last": last,

@@ -3,8 +3,8 @@
 No piece depends on what stands beyond the blanks around its word, so the pieces of a word need to
 be looked for only once.
 
->>> from regard.data.text.pipeline import by_piece
->>> learnt_pieces(["low lower lowest", "low low"], by_piece(), 21, 1)[-2:]
+>>> from regard.data.text.pipeline import wordpiece_pipeline
+>>> train_wordpieces(["low lower lowest", "low low"], wordpiece_pipeline(), 21, 1)[-2:]
 ['lo', 'low']
 """
 
@@ -20,13 +20,19 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers, trainers
 from torch import Tensor
 
 from regard.core.errors import UserError
-from regard.data.text.pipeline import BYTES, MARKS, WITHIN, runs_cut, words
+from regard.data.text.pipeline import (
+    BERT_SPECIALS,
+    BYTE_CHARACTERS,
+    CONTINUATION_PREFIX,
+    split_long_runs,
+    split_words,
+)
 
 _LETTERS = 1000
 """How many letters there may be, the most frequent ones, as in BERT's own vocabulary."""
 
 
-def learnt_pieces(
+def train_wordpieces(
     lines: Iterable[str], pipeline: Tokenizer, vocabulary: int, min_frequency: int
 ) -> list[str]:
     """All letters, then the most frequent pairs of what is already there; without the marks.
@@ -35,7 +41,7 @@ def learnt_pieces(
     """
     counts: Counter[str] = Counter()
     for line in lines:
-        counts.update(word for piece in runs_cut(line) for word in words(piece))
+        counts.update(word for piece in split_long_runs(line) for word in split_words(piece))
     if not counts:
         raise UserError("there is no text to train a tokeniser on")
     seen: Counter[str] = Counter()
@@ -45,16 +51,18 @@ def learnt_pieces(
     frequent = sorted(seen, key=lambda letter: (-seen[letter], letter))[:_LETTERS]
     # The library numbers letters as it happens to meet them and breaks ties by these numbers; to
     # have the same pieces every time, all of them are numbered before it begins.
-    known = [form for each in frequent if each.strip() for form in (each, WITHIN + each)]
-    if len(MARKS) + len(known) > vocabulary:
+    known = [
+        form for each in frequent if each.strip() for form in (each, CONTINUATION_PREFIX + each)
+    ]
+    if len(BERT_SPECIALS) + len(known) > vocabulary:
         raise UserError(
             f"vocabulary={vocabulary} is too small for the letters of this text: at least "
-            f"{len(MARKS) + len(known)}"
+            f"{len(BERT_SPECIALS) + len(known)}"
         )
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocabulary,
         min_frequency=min_frequency,
-        special_tokens=[*MARKS, *known],
+        special_tokens=[*BERT_SPECIALS, *known],
         limit_alphabet=_LETTERS,
         show_progress=False,
     )
@@ -69,10 +77,12 @@ def learnt_pieces(
     repeated = (" ".join([part] * count) for part, count in parts.items())
     pipeline.train_from_iterator(repeated, trainer)
     found: dict[str, int] = pipeline.get_vocab(with_added_tokens=True)
-    return sorted(found.keys() - set(MARKS), key=lambda piece: found[piece])
+    return sorted(found.keys() - set(BERT_SPECIALS), key=lambda piece: found[piece])
 
 
-def continuing(text: str, numbers: Mapping[str, int], vocabulary: int) -> Bool[Tensor, "V"]:
+def continuation_tokens(
+    text: str, numbers: Mapping[str, int], vocabulary: int
+) -> Bool[Tensor, "V"]:
     """Which tokens go on within a word, after one that is no mark, by a tokenizer.json."""
     found = torch.zeros(vocabulary, dtype=torch.bool)
     model = json.loads(text)["model"]
@@ -80,7 +90,7 @@ def continuing(text: str, numbers: Mapping[str, int], vocabulary: int) -> Bool[T
         if number < vocabulary and model["type"] == "WordPiece":
             found[number] = token.startswith(str(model["continuing_subword_prefix"]))
         elif number < vocabulary and model["type"] == "BPE":
-            found[number] = not token.startswith(BYTES[ord(" ")])
+            found[number] = not token.startswith(BYTE_CHARACTERS[ord(" ")])
     return found
 
 
@@ -91,11 +101,11 @@ _BETWEEN_BLANKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 """BERT removes control characters, white space among them, before it looks for blanks."""
 
 
-def word_by_word(pipeline: Tokenizer, text: str) -> Callable[[str], list[int]] | None:
+def cached_word_encoder(pipeline: Tokenizer, text: str) -> Callable[[str], list[int]] | None:
     """A text to the numbers of its pieces, if the pipeline cuts as BERT's; else None.
 
-    >>> from regard.data.text.pipeline import by_piece
-    >>> quick = word_by_word(by_piece(["so", "##me"]), by_piece().to_str())
+    >>> from regard.data.text.pipeline import wordpiece_pipeline
+    >>> quick = cached_word_encoder(wordpiece_pipeline(["so", "##me"]), wordpiece_pipeline().to_str())
     >>> quick("Some so")
     [5, 6, 5]
     """

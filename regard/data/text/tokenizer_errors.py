@@ -3,7 +3,7 @@
 A file that is broken can make the library panic, which is not even an Exception, and which prints
 lines of its own to standard error, with RUST_BACKTRACE pages of them.
 
->>> with guarded("tokenizer.json"):
+>>> with library_errors("tokenizer.json"):
 ...     raise BaseException("index out of bounds")
 Traceback (most recent call last):
 regard.core.errors.UserError: tokenizer.json: is no tokenizer that works: index out of bounds
@@ -27,7 +27,7 @@ _HOLDING = RLock()
 
 
 @contextmanager
-def guarded(name: str) -> Iterator[None]:
+def library_errors(name: str) -> Iterator[None]:
     """Errors of the library as errors for people: its panics are not even Exceptions."""
     try:
         yield
@@ -38,14 +38,14 @@ def guarded(name: str) -> Iterator[None]:
 
 
 @contextmanager
-def tried(name: str) -> Iterator[None]:
+def first_use(name: str) -> Iterator[None]:
     """The same where a file is tried for the first time, without what a panic prints."""
-    with unprinted(), guarded(name):
+    with hide_panics(), library_errors(name):
         yield
 
 
 @contextmanager
-def unprinted() -> Iterator[None]:
+def hide_panics() -> Iterator[None]:
     """Standard error held back; what is said there comes afterwards, but for a panic."""
     with _HOLDING:
         try:
