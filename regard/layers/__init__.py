@@ -7,7 +7,7 @@ from regard.layers.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import POSITIONS, Learned, Rotary, Sinusoidal
 from regard.layers.recurrent import CELLS, Encoded, RecurrentEncoder
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 
 __all__ = [
     "ACTIVATIONS",

@@ -15,7 +15,7 @@ from regard.kernels.dropout import Dropout
 from regard.layers.cache import Cache
 from regard.layers.feedforward import FeedForward
 from regard.layers.multihead import CrossAttention, SelfAttention
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 
 
 class Residual(nn.Module):
@@ -149,7 +149,7 @@ class DecoderBlock(nn.Module):
     def step_shared(
         self,
         x: Float[Tensor, "B 1 D"],
-        source: Source,
+        source: SourceMemory,
         layer: int,
         cache: Cache,
         mask: Mask | None = None,

@@ -19,7 +19,7 @@ from regard.core.errors import UserError, choose, positive
 from regard.layers.character_words import CHARACTERS
 from regard.layers.highway import Highway
 
-_FILL, LONGEST = CHARACTERS - 1, 50
+_FILL, _LONGEST = CHARACTERS - 1, 50
 """The character that words are filled up with, and how many characters a word then has."""
 
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
@@ -38,9 +38,9 @@ class CharacterCNN(nn.Module):
         activation: str = "relu",
     ) -> None:
         super().__init__()
-        if not filters or max(size for size, _ in filters) > LONGEST:
+        if not filters or max(size for size, _ in filters) > _LONGEST:
             raise UserError(
-                f"filters={filters} must be (width, count), as wide as {LONGEST} characters at most"
+                f"filters={filters} must be (width, count), as wide as {_LONGEST} characters at most"
             )
         self.embed = nn.Embedding(
             CHARACTERS, positive("character_width", character_width), padding_idx=0
@@ -64,7 +64,7 @@ class CharacterCNN(nn.Module):
     def read(self, spelled: Int[Tensor, "N C"]) -> Float[Tensor, "N D"]:
         """The vectors of some spellings."""
         # One window of nothing but filling is as good as many: all of them are alike.
-        room = min(LONGEST, spelled.shape[1] + self.widest)
+        room = min(_LONGEST, spelled.shape[1] + self.widest)
         spelled = F.pad(spelled[:, :room], (0, max(0, room - spelled.shape[1])))
         x = self.embed(torch.where(spelled == 0, _FILL, spelled)).transpose(1, 2)  # [N,E,C]
         most = [each(x).amax(2) for each in self.filters]

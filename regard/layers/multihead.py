@@ -30,7 +30,7 @@ from regard.core.errors import UserError, divides, positive
 from regard.kernels.linear import Linear
 from regard.layers.cache import Cache
 from regard.layers.position import Rotary
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 
 
 class SelfAttention(nn.Module):
@@ -184,7 +184,7 @@ class CrossAttention(nn.Module):
         return self._merged(read), past
 
     def step_shared(
-        self, x: Float[Tensor, "B 1 D"], source: Source, layer: int = 0, past: Past = START
+        self, x: Float[Tensor, "B 1 D"], source: SourceMemory, layer: int = 0, past: Past = START
     ) -> tuple[Float[Tensor, "B 1 D"], Past]:
         """The same of a source that several rows may share, which has a memory for each layer."""
         read, past = source.step(self.attend, self._asked(x), layer, past)

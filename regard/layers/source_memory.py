@@ -8,7 +8,7 @@ then touches the memory only when sentences leave.
 >>> from regard.attention import Attend, ScaledDot
 >>> attend = Attend(ScaledDot(4), kind="cross")
 >>> states = torch.randn(2, 1, 5, 4)                                   # two sentences, one head
->>> source = Source.of(attend.remember(states, states), torch.tensor([5, 3]), attends=[attend])
+>>> source = SourceMemory.of(attend.remember(states, states), torch.tensor([5, 3]), attends=[attend])
 >>> beams = source.select(torch.tensor([0, 0, 0, 1, 1, 1]))            # three rows for each
 >>> beams.memories is source.memories, beams.beams
 (True, 3)
@@ -31,7 +31,7 @@ from regard.core.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class SourceMemory:
     """Memories of N sentences, asked by N · `beams` rows: row r asks sentence r // beams.
 
     What `record` keeps of a shared source has the weights `[N,H,beams,S]`: one row of queries for
@@ -63,7 +63,7 @@ class Source:
                 raise UserError(
                     f"{len(lengths)} lengths were given for {memory.key.shape[0]} sentences"
                 )
-        return Source(
+        return SourceMemory(
             memories=several,
             lengths=lengths,
             mask=_padded(lengths, several[0].key.shape[2]),

@@ -14,7 +14,7 @@ those of the modules.
 >>> from regard.layers.cache import Cache
 >>> block = DecoderBlock(16, heads=4, hidden=32).eval()
 >>> memory = block.cross.remember(torch.randn(2, 5, 16))
->>> source = Source.of(memory, torch.tensor([5, 3]), attends=[block.cross.attend])
+>>> source = SourceMemory.of(memory, torch.tensor([5, 3]), attends=[block.cross.attend])
 >>> x = torch.randn(2, 16)
 >>> with torch.no_grad():
 ...     decoder = StepwiseDecoder.build([block])
@@ -45,7 +45,7 @@ from regard.layers.feedforward import FeedForward
 from regard.layers.key_value_store import KeyValueBuffer, KeyValueStore
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import Learned, Sinusoidal
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 
 MANY_QUERIES, SHORT_KEYS = 256, 768
 """With at least this many queries, and keys of at most this many elements for each, plain products
@@ -103,7 +103,7 @@ def embed_step(
 class StepSource:
     """A source prepared for steps: its memories split into heads, and the bias of padding."""
 
-    source: Source
+    source: SourceMemory
     flat: tuple[tuple[Tensor, Tensor], ...]
     """For each layer the keys `[N·H,E,S]` and values `[N·H,S,E]`, for beams of one sentence."""
     bias: Float[Tensor, "N 1 1 S"] | None
@@ -112,7 +112,7 @@ class StepSource:
     """The same with batch and heads as one axis."""
 
     @staticmethod
-    def prepare(source: Source) -> "StepSource":
+    def prepare(source: SourceMemory) -> "StepSource":
         """The source, with memories that can be flattened without a copy."""
         memories = tuple(
             Memory(each.key.contiguous(), each.value.contiguous()) for each in source.memories
@@ -124,7 +124,7 @@ class StepSource:
             allowed = source.mask.table(1, keys, device=first.device)  # [N,1,1,S]
             bias = mask_bias(allowed, first.dtype)
         return StepSource(
-            Source(
+            SourceMemory(
                 memories=memories,
                 lengths=source.lengths,
                 mask=source.mask,

@@ -9,7 +9,7 @@ vocabulary of the source run, where there is one. A source is any module with `f
 layers to offer, `layers_of(batch) -> [L,B,T,W]`, a mix is learnt (layers/scalar_mix.py), unless
 only the top is wanted.
 
->>> words = Words(10, 4, characters=SpellingCNN(3, 2))
+>>> words = WordFeatures(10, 4, characters=SpellingCNN(3, 2))
 >>> batch = {"tokens": torch.ones(1, 2).long(), "characters": torch.ones(1, 2, 5).long()}
 >>> words.width, words(batch).shape
 (7, torch.Size([1, 2, 7]))
@@ -74,7 +74,7 @@ _Mix = Literal["learned", "normed", "top"]
 normalised, or the top one."""
 
 
-class WordsConfig(Config):
+class WordFeaturesConfig(Config):
     """What a recipe may choose of words: the part that the configs of models over words share."""
 
     width: PositiveInt = 300
@@ -96,11 +96,11 @@ class WordsConfig(Config):
     """The table of words starts uniform between minus this and this."""
 
 
-UNKNOWN = 1
+UNKNOWN_WORD = 1
 """Of unknown words, in every vocabulary of words (SPECIALS of data/text/pipeline.py)."""
 
 
-class Words(nn.Module):
+class WordFeatures(nn.Module):
     """The first layer of classifiers and taggers, with dropout on what it gives.
 
     The table starts uniform between -`init_range` and `init_range`; the vector of padding, token 0, is
@@ -129,7 +129,7 @@ class Words(nn.Module):
         nn.init.uniform_(self.table.weight, -init_range, init_range)
         nn.init.zeros_(self.table.weight.data[0])
         self.characters = characters
-        self.source = None if source is None else Given(source, tune=tune, mix=mix)
+        self.source = None if source is None else SourceFeatures(source, tune=tune, mix=mix)
         self.drop = Dropout(dropout)
         self.width = (
             width
@@ -140,8 +140,8 @@ class Words(nn.Module):
 
     @classmethod
     def of(
-        cls, config: WordsConfig, vocabulary: int, source: nn.Module | None, dropout: float
-    ) -> "Words":
+        cls, config: WordFeaturesConfig, vocabulary: int, source: nn.Module | None, dropout: float
+    ) -> "WordFeatures":
         """As a config has it."""
         return cls(
             vocabulary,
@@ -162,7 +162,7 @@ class Words(nn.Module):
         tokens = batch["tokens"]
         if self.training and self.hide:
             hidden = torch.rand(tokens.shape, device=tokens.device) < self.hide
-            tokens = torch.where(hidden & (tokens != 0), UNKNOWN, tokens)
+            tokens = torch.where(hidden & (tokens != 0), UNKNOWN_WORD, tokens)
         parts: list[Tensor] = [self.table(tokens)]
         if self.characters is not None:
             if "characters" not in batch:
@@ -186,7 +186,7 @@ class Words(nn.Module):
         self.table.weight[there] = vectors[there].to(self.table.weight)
 
 
-class Given(nn.Module):
+class SourceFeatures(nn.Module):
     """A trained model whose features are used; frozen, it never trains and drops nothing."""
 
     def __init__(self, model: nn.Module, *, tune: bool = False, mix: _Mix = "learned") -> None:
@@ -205,7 +205,7 @@ class Given(nn.Module):
         if mix != "top" and isinstance(offers, Layered):
             self.mix = ScalarMix(offers.feature_layers, norm=mix == "normed")
 
-    def train(self, mode: bool = True) -> "Given":
+    def train(self, mode: bool = True) -> "SourceFeatures":
         """Frozen models stay as they are."""
         super().train(mode)
         if not self.tune:

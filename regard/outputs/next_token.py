@@ -28,7 +28,7 @@ ROWS = 512
 """... but the weights of a large vocabulary are read and their gradient written once a piece, so
 that a piece has this many positions, if there is room."""
 
-ROOM = 2**26
+LARGEST_PIECE = 2**26
 """The most logits of a piece: 256 MiB."""
 
 
@@ -124,7 +124,7 @@ class SoftmaxOutput(NextTokens):
         vocabulary = self.weight.shape[0]
         if positions * vocabulary <= PIECE:
             return None
-        rows = max(16, PIECE // vocabulary, min(ROWS, ROOM // vocabulary))
+        rows = max(16, PIECE // vocabulary, min(ROWS, LARGEST_PIECE // vocabulary))
         return nn.LinearCrossEntropyOptions(
             batch_chunk_size=rows, chunking_method=None, allow_retain_graph=True
         )

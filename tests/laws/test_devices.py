@@ -28,7 +28,7 @@ FACTORIES = {
 ON_THE_CPU = {
     "attention/edit.py permuted.edit": "numbers of a generator on the CPU, sent on at once",
     "models/language/clockwork_rnn.py ClockworkRNN.forward": "a count, read back as a number",
-    "decode/sample.py Draws._more": "bytes, sent on at once",
+    "decode/policy.py Sampler._more": "bytes, sent on at once",
     "decode/top_k.py _top_of_parts": "a form for the CPU alone",
 }
 """Where a tensor is made on the CPU, and why. A module is built there, in `__init__`, and moved."""

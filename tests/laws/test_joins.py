@@ -68,7 +68,7 @@ def test_room_is_as_long_as_the_longest_that_is_left(name: str) -> None:
         together = model.join([begun(model, length)[1] for length in (9, 4, 2)])
         assert together.length == 9
         assert together.select(torch.tensor([2, 1])).length == 4
-        assert together.select(torch.tensor([2])).written.empty is None
+        assert together.select(torch.tensor([2])).store.empty is None
 
 
 @pytest.mark.parametrize("choice", [{"score": "relative_clipped"}, {"weigh": "sparsemax"}])

@@ -18,7 +18,7 @@ from regard.attention import (
     weigh_named,
 )
 from regard.core.errors import UserError
-from regard.layers import Source
+from regard.layers import SourceMemory
 from regard.layers.source_memory import shareable
 
 N, H, S, E = 4, 2, 6, 8
@@ -51,7 +51,7 @@ def test_any_choices_of_rows_read_what_one_memory_for_each_would(
     torch.manual_seed(0)
     attend = attention()
     memory = remembered(attend)
-    source, sentence = Source.of(memory, LENGTHS, attends=[attend]), torch.arange(N)
+    source, sentence = SourceMemory.of(memory, LENGTHS, attends=[attend]), torch.arange(N)
     for choice in [[*beams(3).tolist()], *choices] if grouped else choices:
         rows = torch.tensor(choice) % len(sentence)
         source, sentence = source.select(rows), sentence[rows]
@@ -69,7 +69,7 @@ def test_every_attention_steps_as_with_one_memory_for_each_row(
     """A new row of the tables that minds its step fails here until PLACED knows it."""
     attend = attention(score, weigh, heads)
     memory = remembered(attend, heads)
-    source = Source.of(memory, LENGTHS, attends=[attend]).select(beams(3))
+    source = SourceMemory.of(memory, LENGTHS, attends=[attend]).select(beams(3))
     alone, mask = memory.select(beams(3)), padding(LENGTHS[beams(3)])
     past = past_alone = START
     for _ in range(3):
@@ -83,7 +83,7 @@ def test_every_attention_steps_as_with_one_memory_for_each_row(
 
 def test_a_beam_search_never_copies_a_memory_until_sentences_leave() -> None:
     attend = attention()
-    start = Source.of(remembered(attend), LENGTHS, attends=[attend])
+    start = SourceMemory.of(remembered(attend), LENGTHS, attends=[attend])
     wide = start.select(beams(3))
     mixed = wide.select(torch.tensor([2, 0, 0, 3, 5, 5, 8, 7, 6, 9, 9, 9]))
     assert wide.memories is start.memories
@@ -100,7 +100,7 @@ def test_a_beam_search_never_copies_a_memory_until_sentences_leave() -> None:
 
 def test_rows_that_carry_a_past_have_a_memory_each() -> None:
     attend = attention("coverage")
-    source = Source.of(remembered(attend), LENGTHS, attends=[attention(), attend])
+    source = SourceMemory.of(remembered(attend), LENGTHS, attends=[attention(), attend])
     wide = source.select(beams(2))
     assert wide.beams == 1
     assert wide.memories[0].key.shape[0] == 2 * N
@@ -109,7 +109,7 @@ def test_rows_that_carry_a_past_have_a_memory_each() -> None:
 def test_each_layer_has_its_own_memory() -> None:
     attend = attention()
     memories = (remembered(attend), remembered(attend))
-    source = Source.of(memories, LENGTHS, attends=[attend]).select(beams(2)[2:])
+    source = SourceMemory.of(memories, LENGTHS, attends=[attend]).select(beams(2)[2:])
     query = queries(2 * (N - 1))
     for layer, memory in enumerate(memories):
         want = attend(query, memory.select(beams(2)[2:]), padding(LENGTHS[beams(2)[2:]]))
@@ -119,7 +119,7 @@ def test_each_layer_has_its_own_memory() -> None:
 def test_weights_to_point_with_are_those_of_each_row() -> None:
     attend = attention("additive", heads=1)
     memory = remembered(attend, 1)
-    source = Source.of(memory, LENGTHS, attends=[attend]).select(beams(3))
+    source = SourceMemory.of(memory, LENGTHS, attends=[attend]).select(beams(3))
     query = queries(3 * N, 1)
     want = attend.weights(query, memory.select(beams(3)), padding(LENGTHS[beams(3)]))
     torch.testing.assert_close(source.weights(attend, query), want, atol=1e-12, rtol=0)
@@ -128,7 +128,7 @@ def test_weights_to_point_with_are_those_of_each_row() -> None:
 def test_recorded_weights_have_a_row_for_each_beam() -> None:
     attend = attention()
     memory = remembered(attend)
-    source = Source.of(memory, LENGTHS, attends=[attend]).select(beams(3))
+    source = SourceMemory.of(memory, LENGTHS, attends=[attend]).select(beams(3))
     query = queries(3 * N)
     with record(attend) as tape:
         source.ask(attend, query)
@@ -140,7 +140,7 @@ def test_recorded_weights_have_a_row_for_each_beam() -> None:
 
 def test_without_padding_there_is_no_mask() -> None:
     attend = attention()
-    source = Source.of(remembered(attend), torch.tensor([6, 3, 6, 6]), attends=[attend])
+    source = SourceMemory.of(remembered(attend), torch.tensor([6, 3, 6, 6]), attends=[attend])
     assert source.mask is not None
     assert source.select(torch.tensor([0, 2, 3])).mask is None
 
@@ -148,7 +148,7 @@ def test_without_padding_there_is_no_mask() -> None:
 def test_gradients_reach_a_shared_memory() -> None:
     attend = attention()
     states = torch.randn(N, H, S, E, dtype=torch.double, requires_grad=True)
-    source = Source.of(attend.remember(states, states), LENGTHS, attends=[attend])
+    source = SourceMemory.of(attend.remember(states, states), LENGTHS, attends=[attend])
     source.select(beams(3)).ask(attend, queries(3 * N)).sum().backward()
     assert states.grad is not None
     real = torch.arange(S) < LENGTHS[:, None]
@@ -158,8 +158,8 @@ def test_gradients_reach_a_shared_memory() -> None:
 def test_a_source_refuses_what_does_not_fit(as_users_run_it: None) -> None:
     attend = attention()
     with pytest.raises(UserError, match="2 lengths were given for 4 sentences"):
-        Source.of(remembered(attend), torch.tensor([1, 2]), attends=[attend])
-    source = Source.of(remembered(attend), LENGTHS, attends=[attend]).select(beams(2))
+        SourceMemory.of(remembered(attend), torch.tensor([1, 2]), attends=[attend])
+    source = SourceMemory.of(remembered(attend), LENGTHS, attends=[attend]).select(beams(2))
     with pytest.raises(UserError, match="3 rows ask a source of 4 sentences with 2 rows each"):
         source.ask(attend, queries(3))
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.layers.word_features import Given
+from regard.layers.word_features import SourceFeatures
 from regard.models.language.awd_lstm import AWDLSTM
 from regard.models.text.bilstm_crf import BiLSTMCRF
 from regard.models.text.elmo import ELMo
@@ -51,7 +51,7 @@ def batch() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_a_source_says_of_a_text_depends_on_that_text_alone(name: str) -> None:
-    given, read = Given(SOURCES[name]()).eval(), batch()
+    given, read = SourceFeatures(SOURCES[name]()).eval(), batch()
     said = given(read)
     assert said.shape == (2, 3, given.width)
     alone = given(
@@ -72,7 +72,7 @@ def test_what_a_source_says_of_a_text_depends_on_that_text_alone(name: str) -> N
 @pytest.mark.parametrize("name", SOURCES)
 def test_every_word_of_a_text_has_its_own_place(name: str) -> None:
     """A word that changes shows at that word, whichever way it is read."""
-    given, read = Given(SOURCES[name]()).eval(), batch()
+    given, read = SourceFeatures(SOURCES[name]()).eval(), batch()
     changed = {**read, "tokens": read["tokens"].clone(), "characters": read["characters"].clone()}
     changed["tokens"][0, 1] = 8
     changed["characters"][0, 1] = torch.randint(1, 257, (5,))
@@ -85,7 +85,7 @@ def test_every_word_of_a_text_has_its_own_place(name: str) -> None:
 
 
 def test_a_mix_learns_while_what_it_mixes_is_frozen_and_drops_nothing() -> None:
-    given, read = Given(elmo()).train(), batch()
+    given, read = SourceFeatures(elmo()).train(), batch()
     said = given(read)
     torch.testing.assert_close(said, given.model.layers_of(read).mean(0))
     said.square().sum().backward()
@@ -96,10 +96,10 @@ def test_a_mix_learns_while_what_it_mixes_is_frozen_and_drops_nothing() -> None:
 
 def test_the_top_alone_is_the_last_layer_and_a_tuned_source_learns() -> None:
     read = batch()
-    top = Given(elmo(), mix="top").eval()
+    top = SourceFeatures(elmo(), mix="top").eval()
     torch.testing.assert_close(top(read), top.model.layers_of(read)[-1])
     assert not any(each.requires_grad for each in top.parameters())
-    tuned = Given(elmo(), tune=True).train()
+    tuned = SourceFeatures(elmo(), tune=True).train()
     tuned(read).square().sum().backward()
     learns = {name for name, each in tuned.named_parameters() if each.grad is not None}
     assert {"mix.scores", "model.words.project.weight", "model.ahead.0.read.weight"} <= learns
@@ -107,7 +107,7 @@ def test_the_top_alone_is_the_last_layer_and_a_tuned_source_learns() -> None:
 
 
 def test_normed_layers_have_no_mean() -> None:
-    given, read = Given(elmo(), mix="normed").eval(), batch()
+    given, read = SourceFeatures(elmo(), mix="normed").eval(), batch()
     assert given(read)[0].mean().abs() < 1
     torch.testing.assert_close(given(read).sum(), torch.tensor(0.0), atol=1e-4, rtol=0)
 
@@ -127,4 +127,4 @@ def test_a_tagger_takes_them_beside_its_words_or_after_its_first_layer(place: st
 
 def test_a_model_without_features_is_no_source(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match=r"a Linear cannot be a source of features"):
-        Given(nn.Linear(2, 2))
+        SourceFeatures(nn.Linear(2, 2))

@@ -11,7 +11,7 @@ from regard.layers.bidirectional import Bidirectional
 from regard.layers.character_words import SpellingCNN, character_encoder
 from regard.layers.recurrent import CELLS
 from regard.layers.sentences import SentenceCut
-from regard.layers.word_features import UNKNOWN, WordFeatures
+from regard.layers.word_features import UNKNOWN_WORD, WordFeatures
 
 LENGTHS = torch.tensor([5, 2, 1])
 
@@ -109,4 +109,4 @@ def test_hidden_words_are_looked_up_as_unknown_in_training_only() -> None:
     whole = words.eval()(batch)
     assert torch.equal(whole[..., :3], words.table(tokens))
     assert torch.equal(whole[..., 3:], characters)
-    assert SPECIALS[UNKNOWN] == UNK
+    assert SPECIALS[UNKNOWN_WORD] == UNK

@@ -68,7 +68,7 @@ def test_the_record_shows_the_sentinel_first_and_then_the_words() -> None:
     with record(model) as tape:
         prediction = model({"tokens": tokens}, carry)
     call = tape["attend"][0]
-    assert call.axes == ("step", "position")
+    assert call.axes == ("position", "sentinel")
     assert torch.equal(call.weights[:, 0, :, 0], prediction.share)
     assert torch.equal(call.weights[:, 0, :, 1:], prediction.pointer)
     assert prediction.key_tokens.shape == (B, 4 + T)

@@ -6,7 +6,7 @@ from torch import nn
 
 from regard.core.errors import UserError
 from regard.core.protocols import Bounded, Stepper
-from regard.models.translation.transformer import SteppedState, Transformer
+from regard.models.translation.transformer import Transformer, TransformerStepState
 
 V = 40
 SOURCE = {
@@ -81,10 +81,10 @@ def test_a_step_reads_the_source_no_more_and_beams_share_it() -> None:
         for token in (2, 9, 4):
             _, state = built.step(torch.full((6,), token), state)
             state = state.select(torch.tensor([1, 0, 0, 5, 5, 3]))
-    assert isinstance(start, SteppedState)
-    assert isinstance(state, SteppedState)
-    assert state.asked.source.memories is start.asked.source.memories
-    assert state.asked.flat is start.asked.flat
+    assert isinstance(start, TransformerStepState)
+    assert isinstance(state, TransformerStepState)
+    assert state.source.source.memories is start.source.source.memories
+    assert state.source.flat is start.source.flat
 
 
 def test_an_unknown_score_or_activation_names_the_nearest() -> None:

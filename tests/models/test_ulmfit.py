@@ -120,7 +120,7 @@ def test_fresh_keeps_the_sizes_and_none_of_the_weights() -> None:
 
 def test_its_stages_are_words_cells_and_the_top_and_the_output_layer_does_not_learn() -> None:
     model = classifier()
-    stages = Stages(unfreeze=1).place(model)
+    stages = Stages(unfreeze=1).assign(model)
     opens = {
         name: stages[id(each)].unfreeze_epoch
         for name, each in model.named_parameters()

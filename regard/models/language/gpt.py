@@ -62,7 +62,7 @@ class GPTState:
 
 
 @dataclass(frozen=True)
-class SteppedState:
+class GPTStepState:
     """The same for layers as functions of one position."""
 
     decoder: StepwiseDecoder
@@ -73,7 +73,7 @@ class SteppedState:
         """How many tokens were read."""
         return self.store.length
 
-    def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
+    def select(self, rows: Int[Tensor, "N"]) -> "GPTStepState":
         """The state of the chosen batch rows, in that order."""
         return replace(self, store=self.store.select(rows))
 
@@ -215,7 +215,7 @@ class GPT(nn.Module):
         """The most tokens it can read."""
         return self.config.context
 
-    def start(self, source: Batch) -> GPTState | SteppedState:
+    def start(self, source: Batch) -> GPTState | GPTStepState:
         """The state after a prompt, all but its last token, which the first step reads."""
         tokens = source["tokens"]
         if tokens.shape[1] == 0:
@@ -232,37 +232,37 @@ class GPT(nn.Module):
         store = (
             KeyValueStore.from_caches(state.caches) if state.length else KeyValueStore(by_row=False)
         )
-        return SteppedState(decoder, store)
+        return GPTStepState(decoder, store)
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: GPTState | SteppedState
-    ) -> tuple[Float[Tensor, "B V"], GPTState | SteppedState]:
+        self, tokens: Int[Tensor, "B"], state: GPTState | GPTStepState
+    ) -> tuple[Float[Tensor, "B V"], GPTState | GPTStepState]:
         """Logits of what follows these tokens."""
-        if isinstance(state, SteppedState):
+        if isinstance(state, GPTStepState):
             return self._stepped(tokens, state)
         x, state = self._read(tokens[:, None], state)
         return self._predicted(x).logits().squeeze(1), state
 
     @torch.no_grad()
-    def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
+    def _stepped(self, tokens: Tensor, state: GPTStepState) -> tuple[Tensor, GPTStepState]:
         """The same without modules."""
         self._check(state.length + 1)
         x = embed_step(tokens, self.embed, self.position, state.store.first)
         x, store = state.decoder(x, state.store)
         logits = logits_function(self.embed, self.output)(row_function(self.norm)(x))
-        return logits, SteppedState(state.decoder, store)
+        return logits, GPTStepState(state.decoder, store)
 
-    def join(self, states: Sequence[GPTState | SteppedState]) -> GPTState | SteppedState | None:
+    def join(self, states: Sequence[GPTState | GPTStepState]) -> GPTState | GPTStepState | None:
         """All rows as one batch, however long each is; None if attention minds where keys stand."""
         if not all(state.length for state in states):
             return None  # there is nothing to join yet
         if not all(block.attention.attend.by_content for block in self._blocks()):
             return None
-        stepped = [state for state in states if isinstance(state, SteppedState)]
+        stepped = [state for state in states if isinstance(state, GPTStepState)]
         if len(stepped) == len(states):
             joined = KeyValueStore.concatenate([state.store for state in stepped])
-            return SteppedState(stepped[0].decoder, joined)
-        every = [s.store.caches() if isinstance(s, SteppedState) else s.caches for s in states]
+            return GPTStepState(stepped[0].decoder, joined)
+        every = [s.store.caches() if isinstance(s, GPTStepState) else s.caches for s in states]
         return GPTState(tuple(join(caches) for caches in zip(*every, strict=True)))
 
     def _read(self, tokens: Tensor, state: GPTState) -> tuple[Tensor, GPTState]:

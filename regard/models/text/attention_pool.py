@@ -27,7 +27,7 @@ from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.pool import AttentionPool
-from regard.layers.word_features import Words, WordsConfig
+from regard.layers.word_features import WordFeatures, WordFeaturesConfig
 from regard.outputs.classes import Classes
 
 
@@ -50,7 +50,7 @@ class WordByWord(nn.Module):
 class AttentionPooling(nn.Module):
     """Reads both ways, and looks at all it has read."""
 
-    class Config(WordsConfig):
+    class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         cell: Literal["elman", "gru", "lstm", "none"] = "lstm"
@@ -72,7 +72,7 @@ class AttentionPooling(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.words = Words.of(config, vocabulary, source, config.dropout)
+        self.words = WordFeatures.of(config, vocabulary, source, config.dropout)
         self.encoder = (
             WordByWord(self.words.width, 2 * config.hidden)
             if config.cell == "none"

@@ -24,14 +24,14 @@ from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.crf import CRF
-from regard.layers.word_features import Given, Words, WordsConfig
+from regard.layers.word_features import SourceFeatures, WordFeatures, WordFeaturesConfig
 from regard.outputs.tags import IndependentTags, Tags
 
 
 class BiLSTMCRF(nn.Module):
     """Tags of the words of a sentence."""
 
-    class Config(WordsConfig):
+    class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         width: PositiveInt = 100
@@ -52,11 +52,13 @@ class BiLSTMCRF(nn.Module):
         super().__init__()
         self.config = config
         between = source is not None and config.source_at == "between"
-        self.words = Words.of(config, vocabulary, None if between else source, config.dropout)
+        self.words = WordFeatures.of(
+            config, vocabulary, None if between else source, config.dropout
+        )
         self.first = Bidirectional("lstm", self.words.width, config.hidden)
-        self.source: Given | None = None
+        self.source: SourceFeatures | None = None
         if between and source is not None:
-            self.source = Given(source, tune=config.tune, mix=config.mix)
+            self.source = SourceFeatures(source, tune=config.tune, mix=config.mix)
         joined = self.first.width + (0 if self.source is None else self.source.width)
         more = max(1 if between else 0, config.layers - 1)
         self.second = (

@@ -27,14 +27,14 @@ from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
 from regard.layers.pool import AttentionPool
 from regard.layers.sentences import SentenceCut
-from regard.layers.word_features import Words, WordsConfig
+from regard.layers.word_features import WordFeatures, WordFeaturesConfig
 from regard.outputs.classes import Classes
 
 
 class HAN(nn.Module):
     """Reads a document as sentences of words."""
 
-    class Config(WordsConfig):
+    class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         width: PositiveInt = 200
@@ -53,7 +53,7 @@ class HAN(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.words = Words.of(config, vocabulary, source, config.dropout)
+        self.words = WordFeatures.of(config, vocabulary, source, config.dropout)
         self.word_encoder = Bidirectional(config.cell, self.words.width, config.hidden)
         width = self.word_encoder.width
         self.word_pool = AttentionPool(

@@ -26,7 +26,7 @@ from regard.core.config import Config
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.bidirectional import Bidirectional
-from regard.layers.word_features import Words
+from regard.layers.word_features import WordFeatures
 from regard.outputs.classes import Classes
 
 
@@ -52,7 +52,9 @@ class QuestionAttention(nn.Module):
         super().__init__()
         self.config = config
         self.words, self.question_words = (
-            Words(vocabulary, config.width, dropout=config.dropout, init_range=config.init_range)
+            WordFeatures(
+                vocabulary, config.width, dropout=config.dropout, init_range=config.init_range
+            )
             for _ in range(2)
         )
         self.encoder, self.question_encoder = (

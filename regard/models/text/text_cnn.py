@@ -18,14 +18,14 @@ from torch import nn
 from regard.core.padding import real_positions
 from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
-from regard.layers.word_features import Words, WordsConfig
+from regard.layers.word_features import WordFeatures, WordFeaturesConfig
 from regard.outputs.classes import Classes
 
 
 class TextCNN(nn.Module):
     """Finds a few words anywhere in a text."""
 
-    class Config(WordsConfig):
+    class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         windows: tuple[PositiveInt, ...] = (3, 4, 5)
@@ -42,7 +42,7 @@ class TextCNN(nn.Module):
     ) -> None:
         super().__init__()
         self.config = config
-        self.words = Words.of(config, vocabulary, source, config.words_dropout)
+        self.words = WordFeatures.of(config, vocabulary, source, config.words_dropout)
         self.filters = nn.ModuleList(
             nn.Conv1d(self.words.width, config.filters, window, padding=window - 1)
             for window in config.windows

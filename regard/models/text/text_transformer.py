@@ -24,14 +24,14 @@ from regard.layers.block import EncoderBlock
 from regard.layers.embedding import SegmentEmbedding
 from regard.layers.pool import AttentionPool
 from regard.layers.position import POSITIONS
-from regard.layers.word_features import Words, WordsConfig
+from regard.layers.word_features import WordFeatures, WordFeaturesConfig
 from regard.outputs.classes import Classes
 
 
 class TextTransformer(nn.Module):
     """Every word looks at all others, layer by layer."""
 
-    class Config(WordsConfig):
+    class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         width: PositiveInt = 128
@@ -60,7 +60,7 @@ class TextTransformer(nn.Module):
         super().__init__()
         self.config = config
         width = config.width
-        self.words = Words.of(config, vocabulary, source, 0.0)
+        self.words = WordFeatures.of(config, vocabulary, source, 0.0)
         told = self.words.width
         self.together = nn.Linear(told, width) if told > width else nn.Identity()
         self.position = POSITIONS[config.position](width, config.context)

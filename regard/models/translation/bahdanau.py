@@ -39,7 +39,7 @@ from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 from regard.outputs.next_token import SoftmaxOutput
 
 
@@ -47,7 +47,7 @@ from regard.outputs.next_token import SoftmaxOutput
 class BahdanauState:
     """What is looked at, the decoder's own state, and where it looked."""
 
-    source: Source
+    source: SourceMemory
     hidden: Hidden
     past: Past = START
 
@@ -132,7 +132,7 @@ class Bahdanau(nn.Module):
         first = self.begin(encoded.final[-1, :, self.config.hidden :]).tanh()  # [B,D]
         cell = (torch.zeros_like(first),) if self.config.cell == "lstm" else ()
         return BahdanauState(
-            Source.of(memory, lengths, attends=[self.attend]), Hidden((first,), cell)
+            SourceMemory.of(memory, lengths, attends=[self.attend]), Hidden((first,), cell)
         )
 
     def go_on(

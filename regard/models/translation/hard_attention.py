@@ -52,7 +52,7 @@ _KEPT = 0.9
 
 
 @dataclass(frozen=True)
-class Looks:
+class SampledAttention:
     """Where the decoder looked while it read a target, as REINFORCE needs it."""
 
     states: Float[Tensor, "B T D"]
@@ -100,7 +100,7 @@ class HardAttention(nn.Module):
         surrogate = self.surrogate(output.log_probability(targets), looks, targets)
         return replace(output, auxiliary=surrogate)
 
-    def read(self, batch: Batch) -> tuple[SoftmaxOutput, Looks]:
+    def read(self, batch: Batch) -> tuple[SoftmaxOutput, SampledAttention]:
         """The prediction, and where the decoder looked for it."""
         soft, state = self.soft, self.soft.start(batch)
         words = soft.words(batch["tokens"])  # [B,T,D]
@@ -116,7 +116,7 @@ class HardAttention(nn.Module):
             contexts.append(context[:, 0, 0])
         readout = soft.readout(torch.stack(states, dim=1), words, torch.stack(contexts, dim=1))
         logs = torch.stack([drawn.log_probability[:, 0, 0] for drawn in draws], dim=1)  # [B,T]
-        looks = Looks(
+        looks = SampledAttention(
             torch.stack(asked, dim=1),
             logs if softly is None else torch.where(softly[:, None], 0.0, logs),
             torch.stack([drawn.entropy[:, 0, 0] for drawn in draws], dim=1),
@@ -158,7 +158,7 @@ class HardAttention(nn.Module):
         return BahdanauState(state.source, hidden, past)
 
     def surrogate(
-        self, said: Float[Tensor, "B T"], looks: Looks, targets: Int[Tensor, "B T"]
+        self, said: Float[Tensor, "B T"], looks: SampledAttention, targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, ""]:
         """A loss whose gradient is that of the draws, from the log p of the targets."""
         real, said = (targets != IGNORE).to(said.dtype), said.detach()
@@ -175,7 +175,7 @@ class HardAttention(nn.Module):
             self.average.mul_(_KEPT).add_((1 - _KEPT) * said.sum() / real.sum())
         return loss.sum()
 
-    def expected(self, looks: Looks) -> Float[Tensor, "B T"]:
+    def expected(self, looks: SampledAttention) -> Float[Tensor, "B T"]:
         """b: what the log-probability of a target token would be anyway."""
         if self.guess is not None:
             # Guessing must not change what is guessed from.

@@ -50,7 +50,7 @@ from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 from regard.outputs.next_token import SoftmaxOutput
 
 
@@ -58,7 +58,7 @@ from regard.outputs.next_token import SoftmaxOutput
 class LuongState:
     """What is looked at, the decoder's own state, what it is fed with, and where it looked."""
 
-    source: Source
+    source: SourceMemory
     hidden: Hidden
     attentional: Float[Tensor, "B D"]
     """h̃ of the step before; zeros at first."""
@@ -162,7 +162,7 @@ class Luong(nn.Module):
         states = encoded.states[:, None]  # [B,1,S,D]
         memory = self.attend.remember(states, states)
         return LuongState(
-            Source.of(memory, lengths, attends=[self.attend]),
+            SourceMemory.of(memory, lengths, attends=[self.attend]),
             Hidden.of(encoded),
             torch.zeros_like(encoded.final[0]),
         )

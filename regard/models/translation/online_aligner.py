@@ -78,7 +78,7 @@ class OnlineState:
 
 
 @dataclass(frozen=True)
-class Reading:
+class OnlinePass:
     """A whole source, read: the states, and what the unit did at each."""
 
     states: Float[Tensor, "B N D"]
@@ -158,7 +158,7 @@ class OnlineAligner(nn.Module):
 
     def read(
         self, state: OnlineState, words: Float[Tensor, "B T D"], due: Int[Tensor, "B"]
-    ) -> Reading:
+    ) -> OnlinePass:
         """Read until all tokens that are due have been said; row by row at most one an input."""
         hidden, turn = state.hidden, torch.zeros_like(due)
         spoke = torch.ones_like(due, dtype=torch.bool)  # <bos> is there before the first input
@@ -181,7 +181,7 @@ class OnlineAligner(nn.Module):
             turns.append(turn.clamp_max(last))
             turn, step = turn + spoke, step + 1
         columns = (states, asked, speaks, free, forced, turns)
-        return Reading(*(torch.stack(each, dim=1) for each in columns))
+        return OnlinePass(*(torch.stack(each, dim=1) for each in columns))
 
     def inputs(self, state: OnlineState) -> Float[Tensor, "B K D"]:
         """The source as vectors, and one place more; beyond the end of a row, that of the end."""
@@ -204,7 +204,7 @@ class OnlineAligner(nn.Module):
         return torch.rand(len(logit), device=logit.device) < logit.detach().sigmoid()
 
     def surrogate(
-        self, said: Float[Tensor, "B T"], reading: Reading, targets: Int[Tensor, "B T"]
+        self, said: Float[Tensor, "B T"], reading: OnlinePass, targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, ""]:
         """A loss whose gradient is that of the unit's decisions, from the log p of the targets."""
         real, logit = (targets != IGNORE).to(said.dtype), reading.asked

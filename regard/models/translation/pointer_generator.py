@@ -48,7 +48,7 @@ from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
 
 
@@ -56,7 +56,7 @@ from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
 class PointerGeneratorState:
     """What is looked at and what it is called, the decoder's own state, and where it looked."""
 
-    source: Source
+    source: SourceMemory
     hidden: Hidden
     held: Int[Tensor, "B S"]
     """The word at each place of the source, in the vocabulary and beyond."""
@@ -167,7 +167,7 @@ class PointerGenerator(nn.Module):
         cell = self.begin_cell(encoded.cell[-1]).relu()
         memory = self.attend.remember(states, states)
         return PointerGeneratorState(
-            Source.of(memory, lengths, attends=[self.attend]),
+            SourceMemory.of(memory, lengths, attends=[self.attend]),
             Hidden((first,), (cell,)),
             held,
             max(0, int(held.max()) + 1 - self.vocabulary),

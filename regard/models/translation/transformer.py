@@ -36,7 +36,7 @@ from regard.layers.initialise import initialise_from
 from regard.layers.key_value_store import KeyValueStore
 from regard.layers.multihead import CrossAttention, SelfAttention
 from regard.layers.position import POSITIONS
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 from regard.layers.stepwise import (
     StepSource,
     StepwiseDecoder,
@@ -51,7 +51,7 @@ from regard.outputs.next_token import SoftmaxOutput
 class TransformerState:
     """The source, and what every layer of the decoder has seen."""
 
-    source: Source
+    source: SourceMemory
     """One memory for each layer of the decoder."""
     caches: tuple[Cache, ...]
     pasts: tuple[Past, ...]
@@ -72,7 +72,7 @@ class TransformerState:
 
 
 @dataclass(frozen=True)
-class SteppedState:
+class TransformerStepState:
     """The same for layers as functions of one position."""
 
     decoder: StepwiseDecoder
@@ -84,9 +84,9 @@ class SteppedState:
         """How many tokens were read."""
         return self.store.length
 
-    def select(self, rows: Int[Tensor, "N"]) -> "SteppedState":
+    def select(self, rows: Int[Tensor, "N"]) -> "TransformerStepState":
         """The state of the chosen batch rows, in that order."""
-        return SteppedState(self.decoder, self.source.select(rows), self.store.select(rows))
+        return TransformerStepState(self.decoder, self.source.select(rows), self.store.select(rows))
 
 
 class Transformer(nn.Module):
@@ -274,27 +274,27 @@ class Transformer(nn.Module):
             x = layer(x, real)
         return self.source_norm(x), real
 
-    def start(self, source: Batch) -> TransformerState | SteppedState:
+    def start(self, source: Batch) -> TransformerState | TransformerStepState:
         """The state before the first token: the source, read once."""
         lengths, blocks = source["source_lengths"], self._decoder()
         states, _ = self.encode(source["source"], lengths)
         crosses = [layer.cross for layer in blocks]
-        looked = Source.of(
+        looked = SourceMemory.of(
             tuple(cross.remember(states) for cross in crosses),
             lengths,
             attends=[cross.attend for cross in crosses],
         )
         decoder = StepwiseDecoder.build(blocks)
         if decoder is not None:
-            return SteppedState(decoder, StepSource.prepare(looked), KeyValueStore())
-        caches = tuple(Cache(room=ROOM) for _ in crosses)
+            return TransformerStepState(decoder, StepSource.prepare(looked), KeyValueStore())
+        caches = tuple(Cache(room=_ROOM) for _ in crosses)
         return TransformerState(looked, caches, tuple(START for _ in crosses))
 
     def step(
-        self, tokens: Int[Tensor, "B"], state: TransformerState | SteppedState
-    ) -> tuple[Float[Tensor, "B V"], TransformerState | SteppedState]:
+        self, tokens: Int[Tensor, "B"], state: TransformerState | TransformerStepState
+    ) -> tuple[Float[Tensor, "B V"], TransformerState | TransformerStepState]:
         """Logits of what follows these tokens."""
-        if isinstance(state, SteppedState):
+        if isinstance(state, TransformerStepState):
             return self._stepped(tokens, state)
         x: Tensor = self.drop(self.position(self.embed(tokens[:, None]), state.length))
         caches, pasts = [], []
@@ -307,12 +307,14 @@ class Transformer(nn.Module):
         return logits, TransformerState(state.source, tuple(caches), tuple(pasts))
 
     @torch.no_grad()
-    def _stepped(self, tokens: Tensor, state: SteppedState) -> tuple[Tensor, SteppedState]:
+    def _stepped(
+        self, tokens: Tensor, state: TransformerStepState
+    ) -> tuple[Tensor, TransformerStepState]:
         """The same without modules."""
         x = embed_step(tokens, self.embed, self.position, state.length)
         x, store = state.decoder(x, state.store, state.source)
         logits = logits_function(self.embed, self.output, self.bias)(row_function(self.norm)(x))
-        return logits, SteppedState(state.decoder, state.source, store)
+        return logits, TransformerStepState(state.decoder, state.source, store)
 
     def _decoder(self) -> list[DecoderBlock]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderBlock)]
@@ -323,7 +325,7 @@ class Transformer(nn.Module):
 
 
 _CAUSAL = causal()
-ROOM = 64
+_ROOM = 64
 """Positions a cache begins with; most sentences are shorter."""
 _GAINS = {
     "project": 1.0,  # query, key and value in one table, which makes it 2^-½ for each
