@@ -19,9 +19,7 @@ def look(
     ] = None,
     view: Annotated[
         str | None,
-        typer.Option(
-            help="matrix, heads, links, text, rollout; reach of gradients; positions; curves."
-        ),
+        typer.Option(help="matrix, heads, links, text, input, rollout; reach, positions, curves."),
     ] = None,
     site: Site = None,
     heads: Heads = None,

@@ -48,13 +48,13 @@ def alignment_figure(payload: Payload, marked: Sequence[int] | None = None) -> F
     cell = _cell_inches(max(queries, keys))
     figure = sheet(keys * cell, queries * cell)
     axes = figure.add_axes((0, 0, 1, 1))
-    most = _scale_of([payload.matrix])
+    most = largest_weight([payload.matrix])
     image = _painted(axes, payload.matrix, most)
     bare(axes)
     axes.xaxis.tick_top()
     axes.xaxis.set_label_position("top")
     _write_keys(axes, payload.keys, cell)
-    _write_queries(axes, payload.queries, cell)
+    write_queries(axes, payload.queries, cell)
     axes.set_ylabel(payload.axes[0], fontsize=9, color=SOFT)
     axes.set_xlabel(payload.axes[1], fontsize=9, color=SOFT, labelpad=6)
     if cell >= 0.25:
@@ -62,7 +62,7 @@ def alignment_figure(payload: Payload, marked: Sequence[int] | None = None) -> F
     if max(queries, keys) <= _NUMBERS_UP_TO:
         _write_numbers(axes, payload.matrix, most)
     if marked is not None:
-        _mark(axes, _checked_path(marked, queries, keys))
+        _mark(axes, check_marked(marked, queries, keys))
     title = heading(payload.title)
     axes.set_title(
         title, fontproperties=font_for([title], 11.0), color=INK, parse_math=False, pad=9
@@ -77,7 +77,7 @@ def _cell_inches(count: int) -> float:
     return min(roomy, _LONGEST_SIDE / count)
 
 
-def _scale_of(matrices: Sequence[np.ndarray]) -> float:
+def largest_weight(matrices: Sequence[np.ndarray]) -> float:
     """The largest weight: what is drawn darkest. One where nothing weighs anything."""
     return max(float(matrix.max()) for matrix in matrices) or 1.0
 
@@ -109,7 +109,7 @@ def _write_keys(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     )
 
 
-def _write_queries(axes: Axes, tokens: Sequence[str], cell: float) -> None:
+def write_queries(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     """Tokens down the side."""
     every, size = _density(cell)
     texts = written(tokens[::every])
@@ -144,7 +144,7 @@ def _write_numbers(axes: Axes, matrix: np.ndarray, most: float) -> None:
             axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
 
 
-def _checked_path(marked: Sequence[int], queries: int, keys: int) -> Sequence[int]:
+def check_marked(marked: Sequence[int], queries: int, keys: int) -> Sequence[int]:
     """A key for each query."""
     if len(marked) != queries or not all(0 <= key < keys for key in marked):
         raise UserError(
@@ -175,7 +175,7 @@ def grid_figure(payloads: Sequence[Payload]) -> Figure:
     width = len(heads) * (wide + _GAP) - _GAP
     height = len(payloads) * (tall + _GAP) - _GAP
     figure = sheet(width, height)
-    most = _scale_of([payload.weights for payload in payloads])
+    most = largest_weight([payload.weights for payload in payloads])
     for row, payload in enumerate(payloads):
         for place, head in enumerate(payload.heads or (0,)):
             left = heads.index(head) * (wide + _GAP)

@@ -140,6 +140,18 @@ class Payload:
         return tuple(int(key) for key in self.matrix.argmax(axis=1))
 
     @property
+    def turned(self) -> "Payload":
+        """With keys down the side and queries along the top, as a memory is shown by time."""
+        return replace(
+            self,
+            weights=self.weights.transpose(0, 2, 1),
+            queries=self.keys,
+            keys=self.queries,
+            axes=(self.axes[1], self.axes[0]),
+            rows=(),
+        )
+
+    @property
     def title(self) -> str:
         """Where these weights come from, for a person."""
         if self.heads is None:

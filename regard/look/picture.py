@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from regard.core.axes import Frames, Notes, Patches, Slots
 from regard.core.errors import UserError, choose
 from regard.look.page import save_page
 from regard.look.payload import Payload
@@ -38,10 +39,27 @@ def _two_levels(payloads: Sequence[Payload]) -> bool:
     return len(sentences.queries) == 1 and words.queries == sentences.keys
 
 
+_PLACED = (Patches, Frames, Notes, Slots)
+"""Axes with places to draw on."""
+
+
+def _over_input(payloads: Sequence[Payload], path: Path) -> None:
+    """Attention over the input itself."""
+    payload = _single(payloads, "input")
+    if not isinstance(payload.keys, _PLACED):
+        raise UserError(
+            f"the view 'input' draws over an image, a sound or a memory, and {payload.site!r} "
+            f"attends to {payload.keys.kind}; choose another view"
+        )
+    alignment(payload, path)
+
+
 def fitting(payloads: Sequence[Payload]) -> str:
-    """The view that fits best, where none was asked for."""
+    """The view that fits best, where none is given."""
     if _two_levels(payloads):
         return "document"
+    if len(payloads) == 1 and isinstance(payloads[0].keys, _PLACED):
+        return "input"
     if len(payloads) == 1 and payloads[0].kind == "pool":
         return "text"
     return "matrix" if sum(len(each.weights) for each in payloads) == 1 else "heads"
@@ -52,6 +70,7 @@ DRAWINGS: dict[str, Callable[[Sequence[Payload], Path], None]] = {
     "heads": lambda payloads, path: grid(payloads, path),
     "links": lambda payloads, path: flow(_single(payloads, "links"), path),
     "text": lambda payloads, path: heat(_single(payloads, "text"), path),
+    "input": _over_input,
     "rollout": lambda payloads, path: alignment(rollout(payloads), path),
     "document": lambda payloads, path: document(*_levels(payloads), path),
 }

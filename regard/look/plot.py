@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
+from regard.core.axes import Frames, Patches, Slots
 from regard.core.errors import UserError
 from regard.look.payload import Numbers, Payload, plain_array
 
@@ -42,13 +43,23 @@ def _drawing(path: Path | str) -> Iterator[Path]:
 def alignment(payload: Payload, path: Path | str, *, marked: Sequence[int] | None = None) -> None:
     """The alignment matrix: source along the top, target down the side.
 
+    Over patches it is their image once for each query, bright where the query attends; over frames
+    a row of shades for each query under the sound; over slots a memory by time, steps across.
     `marked` frames one key of each query: what was chosen, or `payload.strongest`.
     """
     with _drawing(path) as path:
         from regard.look.figure import save
         from regard.look.matrix import alignment_figure
+        from regard.look.places import image_figure, sound_figure
 
-        save(alignment_figure(payload, marked), path)
+        if isinstance(payload.keys, Patches):
+            save(image_figure(payload, marked), path)
+        elif isinstance(payload.keys, Frames) and marked is None:
+            save(sound_figure(payload), path)
+        elif isinstance(payload.keys, Slots) and marked is None:
+            save(alignment_figure(payload.turned), path)
+        else:
+            save(alignment_figure(payload, marked), path)
 
 
 def grid(payloads: Sequence[Payload], path: Path | str) -> None:

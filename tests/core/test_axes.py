@@ -21,7 +21,11 @@ from regard.core.axes import (
 )
 from regard.core.errors import UserError
 
-DOT = "data:image/gif;base64,R0lGODlhAQABAAAAACw="
+DOTS = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAIAAAB7QOjdAAAAD0lEQVR4nG"
+    "M4wcDAxRUFAAVDATeKhVV/AAAAAElFTkSuQmCC"
+)
+"""Two pixels."""
 
 EXAMPLES: dict[str, Axis] = {
     "tokens": Tokens(labels=("un", "chat", "")),
@@ -29,9 +33,11 @@ EXAMPLES: dict[str, Axis] = {
     "sentences": Sentences(labels=("One.", "Two.", "Three.")),
     "steps": Steps.of(3),
     "slots": Slots.of(3),
-    "patches": Patches.grid(1, 3, width=12, height=4, picture=DOT),
-    "frames": Frames.regular(3, 0.25, envelope=(0.0, 0.5, 1.0, 0.5), picture=DOT),
-    "notes": Notes(labels=("C4", "E4", "G4"), notes=((60, 0.0, 1.0), (64, 1.0, 0.5), (67, 2.0, 4.0))),
+    "patches": Patches.grid(1, 3, width=12, height=4, picture=DOTS),
+    "frames": Frames.regular(3, 0.25, envelope=(0.0, 0.5, 1.0, 0.5), picture=DOTS),
+    "notes": Notes(
+        labels=("C4", "E4", "G4"), notes=((60, 0.0, 1.0), (64, 1.0, 0.5), (67, 2.0, 4.0))
+    ),
 }
 
 

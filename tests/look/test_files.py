@@ -12,6 +12,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
+from regard.core.axes import Axis
 from regard.core.errors import UserError
 from regard.look import (
     Payload,
@@ -23,6 +24,7 @@ from regard.look import (
     heat,
     positions,
 )
+from tests.core.test_axes import EXAMPLES
 from tests.look.hostile import TOKENS
 
 STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
@@ -30,6 +32,10 @@ STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 PAYLOAD = Payload.of(
     torch.linspace(0, 1, 24).view(2, 3, 4), ["a", "$b", "中"], ["<x>", " ", "😀", "مرحبا"]
 )
+
+
+def over(axis: Axis) -> Payload:
+    return Payload.of(torch.linspace(0, 1, 2 * len(axis)).view(2, -1), ["$b", "中"], axis)
 
 
 def curves_of_a_log(path: Path) -> None:
@@ -40,6 +46,9 @@ def curves_of_a_log(path: Path) -> None:
 
 PICTURES: dict[str, Callable[[Path], None]] = {
     "alignment": lambda path: alignment(PAYLOAD, path, marked=PAYLOAD.strongest),
+    "over an image": lambda path: alignment(over(EXAMPLES["patches"]), path),
+    "under a sound": lambda path: alignment(over(EXAMPLES["frames"]), path),
+    "memory by time": lambda path: alignment(over(EXAMPLES["slots"]), path),
     "grid": lambda path: grid([PAYLOAD, PAYLOAD], path),
     "heat": lambda path: heat(PAYLOAD, path),
     "flow": lambda path: flow(PAYLOAD, path),
