@@ -255,7 +255,7 @@ CHECKS: dict[str, Check] = {
         empty_rows,
         "The outputs and weights of a position without allowed keys are finite.",
         "This many numbers are NaN or infinite where a position has no allowed keys: a softmax "
-        "over nothing but -inf is 0/0; fill with the lowest finite number and multiply by the mask.",
+        "of only -inf is 0/0; fill with the lowest finite number and multiply by the mask.",
         exact=True,
     ),
     "empty_rows_gradient": Check(

@@ -10,7 +10,7 @@ import typer
 from regard.cli.options import Changes, Data
 
 if TYPE_CHECKING:
-    from regard.experiments.compare import Row, Table
+    from regard.experiments.compare import ComparisonRow, ComparisonTable
 
 
 def compare(
@@ -36,19 +36,25 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a value.")] = False,
 ) -> None:
     """Train every value with every seed (or go on), and say which differs by more than chance."""
-    from regard.experiments.compare import Comparison, folder_for, varied
-    from regard.experiments.compare import compare as compared
+    from regard.experiments.compare import (
+        Comparison,
+        comparison_folder,
+        parse_vary,
+        run_comparison,
+    )
     from regard.runs.run import data_folder
 
     comparison = Comparison(
-        recipe=recipe, vary=varied(vary), seeds=seeds, changes=tuple(changes or ())
+        recipe=recipe, vary=parse_vary(vary), seeds=seeds, changes=tuple(changes or ())
     )
 
-    def told(text: str) -> None:
-        typer.echo(text, err=True)
+    def progress(line: str) -> None:
+        typer.echo(line, err=True)
 
-    folder = folder_for(recipe, comparison.vary, runs)
-    table = compared(comparison, folder, data_folder(data), workers=workers, told=told)
+    folder = comparison_folder(recipe, comparison.vary, runs)
+    table = run_comparison(
+        comparison, folder, data_folder(data), workers=workers, progress=progress
+    )
     if as_json:
         for row in table.rows:
             typer.echo(json.dumps(_described(table, row)))
@@ -59,7 +65,7 @@ def compare(
         typer.echo(f"{output}: {table.split} {table.metric} by seconds of training")
 
 
-def _shown(table: "Table") -> None:
+def _shown(table: "ComparisonTable") -> None:
     """The table for people."""
     from rich.console import Console
     from rich.table import Table as Lines
@@ -77,7 +83,7 @@ def _shown(table: "Table") -> None:
         title=f"{table.comparison.recipe}, {seeds} seed{'s' * several}; {way}",
     )
     for row in table.rows:
-        sure = row.measured
+        sure = row.metric
         lines.add_row(
             *(value or "(none)" for value in row.values),
             f"{sure.mean:.4f}",
@@ -89,16 +95,16 @@ def _shown(table: "Table") -> None:
     Console().print(lines)
 
 
-def _chance(row: "Row") -> str:
+def _chance(row: "ComparisonRow") -> str:
     """How likely the difference from the first value is by chance."""
-    if row.chance is None:
+    if row.p is None:
         return "the first"
-    return "" if isnan(row.chance) else f"{row.chance:.3f}"
+    return "" if isnan(row.p) else f"{row.p:.3f}"
 
 
-def _described(table: "Table", row: "Row") -> dict[str, object]:
+def _described(table: "ComparisonTable", row: "ComparisonRow") -> dict[str, object]:
     """A row as an object; what is not known is null."""
-    sure = row.measured
+    sure = row.metric
     return {
         **dict(zip(table.comparison.vary, row.values, strict=True)),
         "metric": table.metric,
@@ -106,20 +112,20 @@ def _described(table: "Table", row: "Row") -> dict[str, object]:
         "mean": sure.mean,
         "low": None if isnan(sure.low) else sure.low,
         "high": None if isnan(sure.high) else sure.high,
-        "p": None if row.chance is None or isnan(row.chance) else row.chance,
-        "values": [run.measured for run in row.runs],
+        "p": None if row.p is None or isnan(row.p) else row.p,
+        "values": [run.metric for run in row.runs],
         "parameters": row.parameters,
         "seconds": row.seconds,
         "peak_bytes": row.memory,
     }
 
 
-def _drawn(table: "Table", path: Path) -> None:
+def _drawn(table: "ComparisonTable", path: Path) -> None:
     """Quality by cost."""
     from regard.look import tradeoff
 
     points = {
-        row.name: (row.seconds, row.measured.mean, row.measured.low, row.measured.high)
+        row.name: (row.seconds, row.metric.mean, row.metric.low, row.metric.high)
         for row in table.rows
     }
     tradeoff(points, path, cost="seconds of training", quality=f"{table.split} {table.metric}")

@@ -32,7 +32,7 @@ def cost(
     """Count multiplications, steps and paths, and measure time and memory, at each length."""
     from regard.core.device import pick_device
     from regard.core.errors import UserError
-    from regard.experiments.cost import costs, lengths_of
+    from regard.experiments.cost import measure_costs, parse_lengths
     from regard.runs.recipe import read_recipe
 
     model = read_recipe(recipe).model.model_dump()
@@ -40,13 +40,13 @@ def cost(
     if not isinstance(chosen, int):
         raise UserError(f"{recipe} says no width; give one with --width")
     several = heads or model.get("heads") or 1
-    found = costs(
+    found = measure_costs(
         chosen,
-        lengths_of(lengths),
+        parse_lengths(lengths),
         heads=int(several),
         kernel=kernel,
         device=pick_device(device),
-        told=lambda text: typer.echo(text, err=True),
+        progress=lambda line: typer.echo(line, err=True),
     )
     if as_json:
         for each in found:
@@ -78,7 +78,7 @@ def _shown(found: "list[Cost]", width: int) -> None:
             f"{each.steps:,}",
             f"{each.path:,}",
             f"{each.parameters:,}",
-            f"{each.kept_bytes / 1e6:.2f}",
+            f"{each.saved_bytes / 1e6:.2f}",
             f"{each.milliseconds:.2f}",
         )
     console = Console()
@@ -98,20 +98,20 @@ _TEXTS = ("layer", "table")
 _MEASURES = {
     "multiplications": "multiplications",
     "milliseconds": "milliseconds",
-    "bytes kept for the backward pass": "kept_bytes",
+    "bytes saved for the backward pass": "saved_bytes",
 }
 """What is drawn, by title."""
 
 
 def _crossings(found: "list[Cost]") -> dict[str, list[tuple[float, str]]]:
     """Where self-attention begins to cost more than the others."""
-    from regard.experiments.cost import crossing
+    from regard.experiments.cost import crossing_length
 
     names = list(dict.fromkeys(each.layer for each in found))
     marked: dict[str, list[tuple[float, str]]] = {}
     for title, of in _MEASURES.items():
         for other in names[1:]:
-            where = crossing(found, names[0], other, of)
+            where = crossing_length(found, names[0], other, of)
             if where is not None:
                 marked.setdefault(title, []).append((where, other))
     return marked

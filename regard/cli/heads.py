@@ -32,7 +32,7 @@ def heads(
     smaller, faster, and perhaps to be trained on.
     """
     from regard.core.errors import UserError, choose
-    from regard.experiments.heads import head_importance, kept_heads, leave_pruned
+    from regard.experiments.heads import head_importance, heads_to_keep, save_pruned
     from regard.runs.run import data_folder, load
 
     if (keep is None) != (out is None):
@@ -47,8 +47,8 @@ def heads(
             loss = "" if each.loss_without is None else f"\t{each.loss_without:+.5f}"
             typer.echo(f"{each.site}\t{each.head}\t{each.importance:.4f}{loss}")
     if keep is not None and out is not None:
-        kept = kept_heads(ranked, keep)
-        left = leave_pruned(opened, out, data_folder(data), kept)
+        kept = heads_to_keep(ranked, keep)
+        left = save_pruned(opened, out, data_folder(data), kept)
         before, after = (
             sum(each.numel() for each in one.model.parameters()) for one in (opened, left)
         )

@@ -1,52 +1,48 @@
-"""Compare: a part of a recipe changed, or several, all else the same, over several seeds.
+"""Compare values of recipe keys over several seeds, with all else the same.
 
-Every value and seed is a run of its own in one folder, trained by a process of its own. What has
-been trained is kept: a comparison that was interrupted goes on where it was, and one that is asked
-for again only reads. Values are paired by seed, so that a difference can be told from chance.
+Every value and seed is a run in one folder, trained by a process of its own. Finished runs are
+reused, and an interrupted comparison resumes. Values are paired by seed for the significance test.
 """
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 from regard.core.errors import UserError, positive
+from regard.core.progress import ProgressCallback, no_progress
 from regard.explain.statistics import Interval, interval, paired_p
 from regard.inference.workers import cores
 from regard.runs.recipe import Recipe, read_recipe, shipped_recipes
 from regard.runs.run import write_text
 
-_Told = Callable[[str], None]
-"""Who is told how far it is."""
-
 _Values = tuple[str, ...]
-"""One value of each key that varies, as `--set` takes them; an empty one takes the key out."""
+"""One value of each key that varies, as for `--set`; an empty value removes the key."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What is compared: a recipe, the keys that vary, their values and the seeds."""
+    """A recipe, the keys that vary, their values and the number of seeds."""
 
     recipe: str
     """The name of a shipped recipe, or a file."""
     vary: Mapping[str, tuple[str, ...]]
-    """The values of each key, such as `model.score`; the first of all are what the others are
-    measured by."""
+    """The values of each key, such as `model.score`; the first values are the baseline."""
     seeds: int = 5
     changes: tuple[str, ...] = ()
-    """What else differs from the recipe, for all values alike."""
+    """Further changes of the recipe, for all values."""
 
     def __post_init__(self) -> None:
         positive("seeds", self.seeds)
         for key, values in self.vary.items():
             if len(set(values)) != len(values) or not values:
                 raise UserError(f"--vary {key} needs values that differ: {', '.join(values)}")
-        for values in self.rows:  # every one is a recipe, or nothing is begun
+        for values in self.rows:  # every one must be a valid recipe before any is trained
             self.read(values, 0)
 
     @property
@@ -55,66 +51,66 @@ class Comparison:
         return list(product(*self.vary.values()))
 
     def read(self, values: _Values, seed: int) -> Recipe:
-        """The recipe of one run; seeds count from the recipe's own."""
+        """The recipe of one run; seeds count from that of the recipe."""
         varied = [f"{key}={value}" for key, value in zip(self.vary, values, strict=True)]
         own = read_recipe(self.recipe, [*self.changes, *varied]).train.seed
         return read_recipe(self.recipe, [*self.changes, *varied, f"train.seed={own + seed}"])
 
 
-def varied(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """What varies, of texts such as `model.score=dot,additive`.
+def parse_vary(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Keys and their values, from texts such as `model.score=dot,additive`.
 
-    >>> varied(["model.score=dot,additive", "model.source=,runs/elmo"])
+    >>> parse_vary(["model.score=dot,additive", "model.source=,runs/elmo"])
     {'model.score': ('dot', 'additive'), 'model.source': ('', 'runs/elmo')}
     """
     found: dict[str, tuple[str, ...]] = {}
-    for key, values in map(_one_varied, texts):
+    for key, values in map(_parse_values, texts):
         if key in found:
-            raise UserError(f"--vary {key} stands twice; write all its values behind one")
+            raise UserError(f"--vary {key} is given twice; write all its values in one")
         found[key] = values
     return found
 
 
-def _one_varied(text: str) -> tuple[str, tuple[str, ...]]:
-    """A key and its values; brackets keep their commas.
+def _parse_values(text: str) -> tuple[str, tuple[str, ...]]:
+    """A key and its values; commas within brackets do not separate.
 
-    >>> _one_varied("train.optimiser={name='sgd',lr=1},{name='adam',lr=0.1}")[1][1]
+    >>> _parse_values("train.optimiser={name='sgd',lr=1},{name='adam',lr=0.1}")[1][1]
     "{name='adam',lr=0.1}"
     """
     key, equals, given = text.partition("=")
     if not equals or not given:
         raise UserError(f"--vary takes part.key=value,value,..., not {text!r}")
     values, depth = [""], 0
-    for letter in given:
-        depth += (letter in "[{") - (letter in "]}")
-        if letter == "," and depth == 0:
+    for character in given:
+        depth += (character in "[{") - (character in "]}")
+        if character == "," and depth == 0:
             values.append("")
         else:
-            values[-1] += letter
+            values[-1] += character
     return key.strip(), tuple(value.strip() for value in values)
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One finished run."""
+class RunFigures:
+    """The figures of one finished run."""
 
     seed: int
-    measured: float
+    metric: float
     parameters: int
     seconds: float
     memory: int
-    """The most bytes that its process held."""
+    """The peak memory of its process, in bytes."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """One value of each key, over all seeds."""
 
     values: _Values
-    runs: tuple[Trained, ...]
-    measured: Interval
-    chance: float | None
-    """How likely so large a difference from the first value is by chance; None of the first."""
+    runs: tuple[RunFigures, ...]
+    metric: Interval
+    p: float | None
+    """The p-value of the difference from the first row; None for the first."""
 
     @property
     def name(self) -> str:
@@ -128,49 +124,49 @@ class Row:
 
     @property
     def seconds(self) -> float:
-        """Of training, on average."""
+        """The mean time of training."""
         return sum(run.seconds for run in self.runs) / len(self.runs)
 
     @property
     def memory(self) -> int:
-        """The most bytes of any run."""
+        """The largest peak memory of any run, in bytes."""
         return max(run.memory for run in self.runs)
 
 
 @dataclass(frozen=True)
-class Table:
-    """What a comparison found."""
+class ComparisonTable:
+    """The result of a comparison."""
 
     comparison: Comparison
     metric: str
     split: str
     better: str
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
 
 
-def compare(
+def run_comparison(
     comparison: Comparison,
     folder: Path,
     data: Path,
     *,
     workers: int | None = None,
-    told: _Told = lambda text: None,
-) -> Table:
-    """Train all that is not trained yet, and gather the figures."""
+    progress: ProgressCallback = no_progress,
+) -> ComparisonTable:
+    """Train all runs that are not finished, and collect their figures."""
     wanted = [
-        (values, seed, _prepared(comparison, folder, values, seed))
+        (values, seed, _prepare_folder(comparison, folder, values, seed))
         for values in comparison.rows
         for seed in range(comparison.seeds)
     ]
     missing = [where for _, _, where in wanted if not (where / "metrics.json").exists()]
     if missing:
-        told(f"{len(missing)} of {len(wanted)} runs to train, in {folder}")
-        _train_all(missing, data, workers or max(1, cores() // 2), told)
-    return _gathered(comparison, wanted)
+        progress(f"{len(missing)} of {len(wanted)} runs to train, in {folder}")
+        _train_all(missing, data, workers or max(1, cores() // 2), progress)
+    return _collect(comparison, wanted)
 
 
-def _prepared(comparison: Comparison, folder: Path, values: _Values, seed: int) -> Path:
-    """The folder of one run, with its recipe beside it; another recipe there is refused."""
+def _prepare_folder(comparison: Comparison, folder: Path, values: _Values, seed: int) -> Path:
+    """The folder of one run, with its recipe beside it; a different recipe there is an error."""
     named = (f"{key}={value}" for key, value in zip(comparison.vary, values, strict=True))
     name = "".join(each if each.isalnum() or each in "-_.=," else "-" for each in ",".join(named))
     recipe = comparison.read(values, seed)
@@ -179,7 +175,7 @@ def _prepared(comparison: Comparison, folder: Path, values: _Values, seed: int) 
     text = recipe.to_toml()
     if file.exists() and file.read_text(encoding="utf-8") != text:
         raise UserError(
-            f"{file}: a comparison of another recipe was made here; choose another folder with "
+            f"{file}: this is a comparison of another recipe; choose another folder with "
             f"--runs, or remove {folder}"
         )
     if not file.exists():
@@ -188,8 +184,10 @@ def _prepared(comparison: Comparison, folder: Path, values: _Values, seed: int) 
     return where
 
 
-def _train_all(folders: Sequence[Path], data: Path, workers: int, told: _Told) -> None:
-    """Train so many at a time; the first that fails ends it, and what was saved stays saved."""
+def _train_all(
+    folders: Sequence[Path], data: Path, workers: int, progress: ProgressCallback
+) -> None:
+    """Train `workers` runs at a time; the first failure ends all, and checkpoints stay."""
     threads = max(1, cores() // workers)
     with ThreadPoolExecutor(workers) as pool:
         waiting: dict[Future[None], Path] = {
@@ -203,21 +201,21 @@ def _train_all(folders: Sequence[Path], data: Path, workers: int, told: _Told) -
                     folder = waiting.pop(each)
                     each.result()
                     done += 1
-                    told(f"{done}/{len(folders)} {folder.parent.name} {folder.name}")
+                    progress(f"{done}/{len(folders)} {folder.parent.name} {folder.name}")
         finally:
             pool.shutdown(cancel_futures=True)
 
 
 def train_one(folder: Path, data: Path, threads: int) -> None:
-    """Train, or go on training, in a process of its own.
+    """Train or resume a run in a process of its own.
 
-    It has so many threads, unless the user has set OMP_NUM_THREADS: more threads than there are
-    free cores wait for each other, and were seen to take thirty times as long.
+    OMP_NUM_THREADS replaces `threads` if the user has set it. More threads than free cores wait for
+    each other, which was measured to take thirty times as long.
     """
-    begun = (folder / "recipe.toml").exists()
+    started = (folder / "recipe.toml").exists()
     verb = (
         ["resume", str(folder)]
-        if begun
+        if started
         else [
             "train",
             str(folder.with_suffix(".toml")),
@@ -229,47 +227,49 @@ def train_one(folder: Path, data: Path, threads: int) -> None:
     )
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     command = [sys.executable, "-m", "regard", *verb, "--data", str(data)]
-    made = subprocess.run(  # noqa: S603 - our own interpreter and our own files
+    process = subprocess.run(  # noqa: S603 - our own interpreter and our own files
         command, env=environment, capture_output=True, text=True, check=False
     )
-    if made.returncode:
-        said = made.stderr.strip().splitlines() or [f"it ended with {made.returncode}"]
-        raise UserError(f"{folder}: training failed: {said[-1]}")
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        raise UserError(f"{folder}: training failed: {lines[-1]}")
 
 
-def _gathered(comparison: Comparison, wanted: Iterable[tuple[_Values, int, Path]]) -> Table:
+def _collect(
+    comparison: Comparison, wanted: Iterable[tuple[_Values, int, Path]]
+) -> ComparisonTable:
     """The figures of finished runs, as a table."""
-    leader = comparison.rows[0]
-    metric, split, better = _judged(comparison.read(leader, 0))
-    trained: dict[_Values, list[Trained]] = {values: [] for values in comparison.rows}
+    baseline = comparison.rows[0]
+    metric, split, better = _metric_of(comparison.read(baseline, 0))
+    finished: dict[_Values, list[RunFigures]] = {values: [] for values in comparison.rows}
     for values, seed, folder in wanted:
-        trained[values].append(_measured(folder, seed, metric, split))
-    rows: list[Row] = []
-    for values, runs in trained.items():
-        figures = [run.measured for run in runs]
-        first = [run.measured for run in trained[leader]]
-        chance = None if not rows else paired_p(first, figures)
-        rows.append(Row(values, tuple(runs), interval(figures), chance))
-    return Table(comparison, metric, split, better, tuple(rows))
+        finished[values].append(_read_figures(folder, seed, metric, split))
+    rows: list[ComparisonRow] = []
+    for values, runs in finished.items():
+        figures = [run.metric for run in runs]
+        first = [run.metric for run in finished[baseline]]
+        p = None if not rows else paired_p(first, figures)
+        rows.append(ComparisonRow(values, tuple(runs), interval(figures), p))
+    return ComparisonTable(comparison, metric, split, better, tuple(rows))
 
 
-def _judged(recipe: Recipe) -> tuple[str, str, str]:
-    """Metric, split and which way is better: those of the recipe's figure, else the loss."""
+def _metric_of(recipe: Recipe) -> tuple[str, str, str]:
+    """Metric, split and direction: those of the figure of the recipe, else the validation loss."""
     figure = recipe.figure
     if figure is None:
         return "loss", "validation", "lower"
     return figure.metric, figure.split, figure.better
 
 
-def _measured(folder: Path, seed: int, metric: str, split: str) -> Trained:
-    """What a finished run left."""
+def _read_figures(folder: Path, seed: int, metric: str, split: str) -> RunFigures:
+    """The figures of a finished run."""
     path = folder / "metrics.json"
     figures = json.loads(path.read_text(encoding="utf-8"))
     training = figures["training"]
     if metric not in figures.get(split, {}):
         known = ", ".join(sorted(figures.get(split, {})))
         raise UserError(f"{path}: there is no {split} {metric}; there are {known}")
-    return Trained(
+    return RunFigures(
         seed,
         figures[split][metric],
         training["parameters"],
@@ -278,7 +278,7 @@ def _measured(folder: Path, seed: int, metric: str, split: str) -> Trained:
     )
 
 
-def folder_for(recipe: str, keys: Iterable[str], runs: Path) -> Path:
-    """Where the runs of a comparison are kept."""
+def comparison_folder(recipe: str, keys: Iterable[str], runs: Path) -> Path:
+    """The folder of the runs of a comparison."""
     name = recipe if recipe in shipped_recipes() else Path(recipe).stem
     return runs / f"compare-{name}" / ",".join(keys).replace(".", "-")

@@ -1,10 +1,11 @@
-"""Cost: what self-attention, recurrence and convolution of one width take as texts grow.
+"""The cost of self-attention, recurrence and convolution of one width, by the sequence length.
 
-The table of Vaswani et al. 2017 (table 1) says n²d, nd² and knd² multiplications, 1, n and 1 steps
-that wait for one another, and paths of 1, n and n/k between the farthest positions. Here the
-multiplications are counted by torch as it runs the layers, and time and memory are measured.
+Table 1 of Vaswani et al. 2017 lists n²d, nd² and knd² multiplications, 1, n and 1 sequential steps,
+and paths of 1, n and n/k between the farthest positions. Here torch counts the multiplications, and
+time and memory are measured.
 
->>> attention, recurrence, _ = (counted(layer, 64) for layer in layers(64, heads=4))
+>>> kinds = layer_kinds(64, heads=4)
+>>> attention, recurrence, _ = (count_multiplications(kind, 64) for kind in kinds)
 >>> attention == recurrence == 2 * 64 * 64 * 64           # as many positions as width
 True
 """
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import Attend, score_named
 from regard.core.errors import UserError, divides, positive
+from regard.core.progress import ProgressCallback, no_progress
 from regard.layers.multihead import SelfAttention
 
 _Length = int
@@ -29,20 +31,20 @@ _Length = int
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A kind of layer, as the table speaks of it and as it is built."""
+class LayerKind:
+    """A row of the table, with modules to measure."""
 
     name: str
     formula: str
-    """Multiplications of its core by the table."""
+    """The multiplications of its core in the table."""
     multiplications: Callable[[int, int], int]
-    """The same as a number, of a length and a width; constant factors included."""
+    """Their number for a length and a width, with constant factors."""
     core: Callable[[_Length], tuple[nn.Module, Tensor]]
-    """What the formula speaks of, with its input, on the meta device."""
+    """The module of the formula and its input for a length, on the meta device."""
     whole: nn.Module
     """The layer with its projections."""
     steps: Callable[[_Length], int]
-    """Steps that wait for one another."""
+    """Sequential steps."""
     path: Callable[[_Length], int]
     """Layers between the first and the last position."""
 
@@ -52,7 +54,7 @@ class Layer:
         return sum(each.numel() for each in self.whole.parameters())
 
 
-class Attention(nn.Module):
+class AttentionCore(nn.Module):
     """Scores and read of self-attention, without projections."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -61,14 +63,14 @@ class Attention(nn.Module):
         self.attend = Attend(score_named("scaled_dot", self.each))
 
     def forward(self, x: Tensor) -> Tensor:
-        """All positions look at all."""
+        """All positions attend to all."""
         split = x.unflatten(2, (self.heads, self.each)).transpose(1, 2)  # [B,H,T,E]
         read: Tensor = self.attend(split, self.attend.remember(split, split))
         return read.transpose(1, 2).flatten(2)
 
 
-class Recurrence(nn.Module):
-    """An Elman network: what came, and what was before."""
+class RecurrenceCore(nn.Module):
+    """An Elman network."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -80,66 +82,68 @@ class Recurrence(nn.Module):
         return states
 
 
-class Convolution(nn.Module):
-    """A window of `kernel` positions slides along."""
+class ConvolutionCore(nn.Module):
+    """A one-dimensional convolution over `kernel` positions."""
 
     def __init__(self, width: int, kernel: int) -> None:
         super().__init__()
         self.slide = nn.Conv1d(width, width, kernel, padding=kernel // 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each position sees its neighbours."""
+        """All positions at once."""
         slid: Tensor = self.slide(x.transpose(1, 2))
         return slid.transpose(1, 2)
 
 
-def layers(width: int, *, heads: int = 1, kernel: int = 3) -> tuple[Layer, Layer, Layer]:
+def layer_kinds(
+    width: int, *, heads: int = 1, kernel: int = 3
+) -> tuple[LayerKind, LayerKind, LayerKind]:
     """Self-attention, recurrence and convolution of one width."""
     positive("width", width)
     if positive("kernel", kernel) % 2 == 0 or kernel < 3:
         raise UserError(f"kernel={kernel} must be odd and at least 3, to keep the length")
 
-    def given(module: Callable[[], nn.Module]) -> Callable[[int], tuple[nn.Module, Tensor]]:
+    def on_meta(module: Callable[[], nn.Module]) -> Callable[[int], tuple[nn.Module, Tensor]]:
         def core(length: int) -> tuple[nn.Module, Tensor]:
             with torch.device("meta"):
                 return module(), torch.empty(1, length, width)
 
         return core
 
-    attention = Layer(
+    attention = LayerKind(
         "self-attention",
         "n² d",
         lambda n, d: 2 * n * n * d,
-        given(lambda: Attention(width, heads)),
+        on_meta(lambda: AttentionCore(width, heads)),
         SelfAttention(width, heads),
         lambda n: 1,
         lambda n: 1,
     )
-    recurrence = Layer(
+    recurrence = LayerKind(
         "recurrence",
         "n d²",
         lambda n, d: 2 * n * d * d,
-        given(lambda: Recurrence(width)),
-        Recurrence(width),
+        on_meta(lambda: RecurrenceCore(width)),
+        RecurrenceCore(width),
         lambda n: n,
         lambda n: n,
     )
-    convolution = Layer(
+    convolution = LayerKind(
         "convolution",
         "k n d²",
         lambda n, d: kernel * n * d * d,
-        given(lambda: Convolution(width, kernel)),
-        Convolution(width, kernel),
+        on_meta(lambda: ConvolutionCore(width, kernel)),
+        ConvolutionCore(width, kernel),
         lambda n: 1,
         lambda n: max(1, ceil((n - 1) / (kernel - 1))),
     )
     return attention, recurrence, convolution
 
 
-def counted(layer: Layer, length: int) -> int:
-    """Multiplications of the core, as torch counts them; nothing is computed.
+def count_multiplications(layer: LayerKind, length: int) -> int:
+    """The multiplications of the core, counted by torch without computing them.
 
-    Where steps wait for one another, one is counted for all.
+    Of sequential steps one is counted and multiplied.
     """
     steps = layer.steps(length)
     module, given = layer.core(length // steps)
@@ -147,9 +151,9 @@ def counted(layer: Layer, length: int) -> int:
 
 
 def _multiplications_of(module: nn.Module, given: Tensor) -> int:
-    """Multiplications of a pass; each is one multiplication and one addition in torch's count."""
+    """The multiplications of a pass; torch counts each with its addition as two operations."""
     counter = FlopCounterMode(display=False)
-    with counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():  # fused kernels go uncounted
+    with counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():  # fused kernels are not counted
         module(given)
     return int(counter.get_total_flops()) // 2
 
@@ -164,17 +168,17 @@ class Cost:
     multiplications: int
     """Of its core, counted."""
     expected: int
-    """The same by the formula."""
+    """By the formula."""
     parameters: int
     steps: int
     path: int
-    kept_bytes: int
-    """What a forward pass of the whole layer keeps for the backward pass, measured."""
+    saved_bytes: int
+    """What a forward pass of the whole layer saves for the backward pass, measured."""
     milliseconds: float
-    """Forward and backward of the whole layer with a batch of one, the best of several."""
+    """Forward and backward pass of the whole layer with a batch of one, the best of several."""
 
 
-def costs(
+def measure_costs(
     width: int,
     lengths: Sequence[int],
     *,
@@ -182,13 +186,13 @@ def costs(
     kernel: int = 3,
     device: torch.device | str = "cpu",
     repeats: int = 3,
-    told: Callable[[str], None] = lambda text: None,
+    progress: ProgressCallback = no_progress,
 ) -> list[Cost]:
     """Every layer at every length, counted and measured."""
     found = []
     for length in lengths:
-        for layer in layers(width, heads=heads, kernel=kernel):
-            told(f"{layer.name}, {length} positions")
+        for layer in layer_kinds(width, heads=heads, kernel=kernel):
+            progress(f"{layer.name}, {length} positions")
             x = torch.randn(1, positive("length", length), width, device=device)
             whole = layer.whole.to(device)
             found.append(
@@ -196,50 +200,50 @@ def costs(
                     layer.name,
                     layer.formula,
                     length,
-                    counted(layer, length),
+                    count_multiplications(layer, length),
                     layer.multiplications(length, width),
                     layer.parameters,
                     layer.steps(length),
                     layer.path(length),
-                    kept_bytes(whole, x),
+                    saved_bytes(whole, x),
                     1000 * min(_seconds(whole, x) for _ in range(repeats)),
                 )
             )
     return found
 
 
-def kept_bytes(module: nn.Module, x: Tensor) -> int:
-    """What autograd keeps of a forward pass, each memory once, parameters not."""
+def saved_bytes(module: nn.Module, x: Tensor) -> int:
+    """The bytes that autograd saves in a forward pass: each storage once, without parameters."""
     own = {each.untyped_storage().data_ptr() for each in module.parameters()}
-    kept: dict[int, int] = {}
+    saved: dict[int, int] = {}
 
-    def note(tensor: Tensor) -> Tensor:
+    def add(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        out = module(x.detach().requires_grad_())  # alive until counted, or memory is used twice
+    with torch.autograd.graph.saved_tensors_hooks(add, lambda tensor: tensor):
+        out = module(x.detach().requires_grad_())  # alive until then: freed memory is reused
     del out
-    return sum(kept.values())
+    return sum(saved.values())
 
 
 def _seconds(module: nn.Module, x: Tensor) -> float:
     """One forward and backward pass."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     module(x.detach().requires_grad_()).sum().backward()
     if x.device.type == "cuda":
         torch.cuda.synchronize(x.device)
     module.zero_grad()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
-def crossing(found: Sequence[Cost], first: str, second: str, of: str) -> float | None:
-    """The length at which the first layer begins to cost more than the second.
+def crossing_length(found: Sequence[Cost], first: str, second: str, of: str) -> float | None:
+    """The length from which the first layer costs more than the second; None if there is none.
 
-    `of` is what is compared, such as multiplications; between two lengths that were tried it is
-    found on straight lines between logarithms. None if they do not cross.
+    `of` is a field of Cost, such as multiplications. Between two measured lengths it is
+    interpolated on a log-log scale.
     """
     lines = {
         name: [(cost.length, float(getattr(cost, of))) for cost in found if cost.layer == name]
@@ -256,10 +260,10 @@ def crossing(found: Sequence[Cost], first: str, second: str, of: str) -> float |
     return None
 
 
-def lengths_of(text: str) -> list[int]:
+def parse_lengths(text: str) -> list[int]:
     """Lengths from `32..4096`, doubling, or from `32,100,500`.
 
-    >>> lengths_of("32..200"), lengths_of("10,20")
+    >>> parse_lengths("32..200"), parse_lengths("10,20")
     ([32, 64, 128], [10, 20])
     """
     first, dots, last = text.partition("..")
@@ -268,9 +272,9 @@ def lengths_of(text: str) -> list[int]:
             return [positive("length", int(each)) for each in text.split(",")]
         low, high = positive("length", int(first)), positive("length", int(last))
     except ValueError:
-        raise UserError(f"lengths are 32..4096 or 32,64,100, not {text!r}") from None
+        raise UserError(f"lengths are written as 32..4096 or 32,64,100, not {text!r}") from None
     if low > high:
-        raise UserError(f"lengths go up: {text} does not")
+        raise UserError(f"the first length must not exceed the last: {text}")
     found = [low]
     while found[-1] * 2 <= high:
         found.append(found[-1] * 2)

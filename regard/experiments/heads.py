@@ -1,11 +1,10 @@
-"""How much each head of a trained model matters, and the model without those that do not.
+"""The importance of each head of a trained model, and pruning of the others.
 
-Michel et al. 2019, "Are sixteen heads really better than one?": a gate ξ is put on what each head
-reads, and the importance of a head is the mean over texts of |∂loss/∂ξ| at ξ = 1 (eq. 2), made
-comparable between layers by dividing by the norm over each layer (section 4.1); beside it stands
-what the loss gains when the head alone is taken out (section 3.2). Both work on the attention of
-any run, since a gate is an edit of its weights. Departure: heads are taken out at once, by one
-ranking, and every layer keeps one.
+Michel et al. 2019, "Are sixteen heads really better than one?": each head has a gate ξ on its
+output. The importance of a head is the mean over examples of |∂loss/∂ξ| at ξ = 1 (eq. 2), divided
+by the norm over its layer (section 4.1). Besides, the increase of the loss without the head is
+measured (section 3.2). Both work for any run, since a gate is an edit of attention weights.
+Departure: heads are pruned all at once by one ranking, and every layer keeps at least one.
 """
 
 from collections.abc import Mapping
@@ -30,23 +29,23 @@ from regard.tasks.task import Split
 from regard.train.evaluate import carry_resets, device_of, evaluate, on_device
 
 _FEW = 8
-"""Batches that are looked at unless the caller says otherwise."""
+"""The default number of batches."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """A head, and how much it matters."""
+    """A head and its importance."""
 
     site: str
     head: int
     importance: float
-    """The mean of |∂loss/∂ξ|, by the norm over its layer."""
+    """The mean of |∂loss/∂ξ|, divided by the norm over its layer."""
     loss_without: float | None = None
-    """How much more the loss is without it; None where that was not asked for."""
+    """The increase of the loss without it; None if it was not measured."""
 
 
 @dataclass(frozen=True)
-class First:
+class FirstBatches:
     """The first few batches."""
 
     every: Batches
@@ -60,59 +59,60 @@ class First:
         return self.every.batch(epoch, index)
 
     def resets_carry(self, index: int) -> bool:
-        """Does it begin anew?"""
+        """Does the carry start again at this batch?"""
         return carry_resets(self.every, index)
 
 
-class Gates:
-    """A gate for each text and each head of every site, all of them one."""
+class HeadGates:
+    """A gate of one for each example and each head of every site."""
 
     def __init__(self) -> None:
-        self.held: dict[str, Tensor] = {}
+        self.gates: dict[str, Tensor] = {}
 
     def __call__(self, weights: Tensor, look: Look) -> Tensor:
-        """Weights, and so what a head reads, times its gate."""
-        if look.site not in self.held:
+        """The weights of each head, and thereby its output, times its gate."""
+        if look.site not in self.gates:
             ones = torch.ones(*weights.shape[:2], 1, 1, dtype=weights.dtype, device=weights.device)
-            self.held[look.site] = ones.requires_grad_()
-        return weights * self.held[look.site]  # [B,H,Q,K]
+            self.gates[look.site] = ones.requires_grad_()
+        return weights * self.gates[look.site]  # [B,H,Q,K]
 
 
 def head_importance(
     run: Run, split: Split = "validation", batches: int = _FEW, *, ablate: bool = False
 ) -> list[Head]:
-    """Every head of a run, the most important first; with `ablate` also what its loss is worth."""
-    few = First(run.task.evaluation(split), positive("batches", batches))
+    """Every head of a run, the most important first; `ablate` also measures the loss without it."""
+    few = FirstBatches(run.task.evaluation(split), positive("batches", batches))
     found = [
         Head(site, number, each)
-        for site, by_head in gradients(run, few).items()
+        for site, by_head in gate_gradients(run, few).items()
         for number, each in enumerate((by_head / by_head.norm().clamp_min(1e-30)).tolist())
     ]
     if ablate:
-        found = _ablated(run, few, found)
+        found = _ablate(run, few, found)
     return sorted(found, key=lambda each: -each.importance)
 
 
-def gradients(run: Run, batches: Batches) -> dict[str, Tensor]:
-    """The mean over texts of |∂loss/∂ξ| for each head of each site, `[H]`."""
-    model, totals, texts = run.model, dict[str, Tensor](), 0
-    sites_of(model)  # says so if there is no attention
+def gate_gradients(run: Run, batches: Batches) -> dict[str, Tensor]:
+    """The mean over examples of |∂loss/∂ξ| for each head of each site, `[H]`."""
+    model, totals, examples = run.model, dict[str, Tensor](), 0
+    sites_of(model)  # raises an error if there is no attention
     with eval_mode(model), torch.enable_grad():
         for index in range(len(batches)):
             batch = on_device(batches.batch(0, index), device_of(model))
-            gates = Gates()
-            with intervene(model, {"*": gates}):
+            head_gates = HeadGates()
+            with intervene(model, {"*": head_gates}):
                 loss = run.task.loss(model, batch, None)
-            slopes = torch.autograd.grad(loss.total, list(gates.held.values()), allow_unused=True)
-            for (site, gate), slope in zip(gates.held.items(), slopes, strict=True):
-                mine = torch.zeros_like(gate) if slope is None else slope.abs()
+            gates = list(head_gates.gates.values())
+            gradients = torch.autograd.grad(loss.total, gates, allow_unused=True)
+            for (site, gate), each in zip(head_gates.gates.items(), gradients, strict=True):
+                mine = torch.zeros_like(gate) if each is None else each.abs()
                 totals[site] = totals.get(site, 0.0) + mine.sum((0, 2, 3))  # [H]
-            texts += len(next(iter(gates.held.values())))
-    return {site: total / texts for site, total in totals.items()}
+            examples += len(gates[0])
+    return {site: total / examples for site, total in totals.items()}
 
 
-def _ablated(run: Run, batches: Batches, heads: list[Head]) -> list[Head]:
-    """The same heads with what the loss gains when each alone looks at nothing."""
+def _ablate(run: Run, batches: Batches, heads: list[Head]) -> list[Head]:
+    """The same heads with the increase of the loss without each."""
     whole = evaluate(run.model, run.task, batches).metrics()["loss"]
     found = []
     for each in heads:
@@ -122,15 +122,15 @@ def _ablated(run: Run, batches: Batches, heads: list[Head]) -> list[Head]:
     return found
 
 
-def kept_heads(ranked: list[Head], share: float) -> dict[str, list[int]]:
-    """The heads that stay at each site if so large a share of all does; the best of each at least.
+def heads_to_keep(ranked: list[Head], share: float) -> dict[str, list[int]]:
+    """The best share of all heads, by site; at least one of each site.
 
     >>> ranked = [Head("a", 1, 0.9), Head("a", 0, 0.5), Head("b", 0, 0.2), Head("b", 1, 0.1)]
-    >>> kept_heads(ranked, 0.5)
+    >>> heads_to_keep(ranked, 0.5)
     {'a': [0, 1], 'b': [0]}
     """
     if not 0 < share <= 1:
-        raise UserError(f"keep={share} must be a share of the heads, above 0 and at most 1")
+        raise UserError(f"keep={share} must be a share of the heads, more than 0 and at most 1")
     chosen = ranked[: max(1, round(share * len(ranked)))]
     best = {each.site: each for each in reversed(ranked)}
     kept: dict[str, list[int]] = {site: [each.head] for site, each in sorted(best.items())}
@@ -141,63 +141,65 @@ def kept_heads(ranked: list[Head], share: float) -> dict[str, list[int]]:
 
 
 @dataclass(frozen=True)
-class Layers:
-    """Where the layers of a model are whose heads can be taken out."""
+class PrunableLayers:
+    """The layers of a model whose heads can be pruned."""
 
     settings: Encoding | GPT.Config
     sites: str
-    """The attention of a layer, by its number."""
+    """The name of the site of a layer, with {} for its number."""
     inside: str | None
-    """The field of the model's config that holds the settings; None if they are that config."""
+    """The field of the model's config that contains the settings; None if they are that config."""
 
     @staticmethod
-    def of(run: Run) -> "Layers":
-        """Those of a BERT, of a GPT, or of what is built on one."""
-        model, held = run.model, dict(run.model.named_children())
-        encoder, body = held.get("encoder"), held.get("body")
+    def of(run: Run) -> "PrunableLayers":
+        """Those of a BERT, of a GPT, or of a model on top of one."""
+        model, children = run.model, dict(run.model.named_children())
+        encoder, body = children.get("encoder"), children.get("body")
         if isinstance(encoder, TextEncoder) and "encoder" in type(run.recipe.model).model_fields:
-            return Layers(encoder.config, "encoder.{}.attention", "encoder")
+            return PrunableLayers(encoder.config, "encoder.{}.attention", "encoder")
         if isinstance(body, GPT):
-            return Layers(body.config, "body.layers.{}.attention", "body")
+            return PrunableLayers(body.config, "body.layers.{}.attention", "body")
         if isinstance(model, GPT):
-            return Layers(model.config, "layers.{}.attention", None)
+            return PrunableLayers(model.config, "layers.{}.attention", None)
         raise UserError(
-            f"heads can be taken out of a bert, a gpt and their classifiers, not of a "
-            f"{run.recipe.kind}; intervene(model, {{site: without(head)}}) shuts them in any"
+            f"heads can be pruned in a bert, a gpt and their classifiers, not in a "
+            f"{run.recipe.kind}; intervene(model, {{site: without(head)}}) masks them in any model"
         )
 
-    def left(self, model: nn.Module, kept: Mapping[str, list[int]]) -> Encoding | GPT.Config:
+    def pruned_settings(
+        self, model: nn.Module, kept: Mapping[str, list[int]]
+    ) -> Encoding | GPT.Config:
         """The settings with only these heads."""
         if self.settings.heads_left is not None:
-            raise UserError("heads were taken out of it already; begin with the whole")
+            raise UserError("this model is pruned already; start from the whole model")
         for number in range(self.settings.layers):
             own = model.get_submodule(self.sites.format(number))
             if not isinstance(own, SelfAttention) or own.key_heads != own.heads:
-                raise UserError("heads that share their keys cannot be taken out one by one")
+                raise UserError("heads that share their keys cannot be pruned one by one")
             if any(True for _ in own.attend.parameters()):
-                raise UserError("heads whose score is learnt cannot be taken out")
+                raise UserError("heads with a learnt score cannot be pruned")
         left = tuple(len(kept[self.sites.format(n)]) for n in range(self.settings.layers))
         return self.settings.model_copy(update={"heads_left": left})
 
 
-def pruned(run: Run, kept: Mapping[str, list[int]]) -> Run:
-    """The run with only these heads: smaller matrices, and the same numbers as with gates shut."""
-    layers = Layers.of(run)
-    settings = layers.left(run.model, kept)
+def prune_heads(run: Run, kept: Mapping[str, list[int]]) -> Run:
+    """The run with only these heads: smaller matrices, the same outputs as with gates of zero."""
+    layers = PrunableLayers.of(run)
+    settings = layers.pruned_settings(run.model, kept)
     config = settings if layers.inside is None else run.recipe.model
     update = {"source": None} | ({layers.inside: settings} if layers.inside else {})
     fewer: Config = config.model_copy(update=update)
     recipe = replace(run.recipe, model=fewer)
     model: nn.Module = run.recipe.model_class(fewer, **run.task.sizes)
     width = layers.settings.width // layers.settings.heads
-    model.load_state_dict(_sliced(run.model.state_dict(), kept, width))
+    model.load_state_dict(_slice_heads(run.model.state_dict(), kept, width))
     return Run(run.folder, recipe, run.task, model.to(device_of(run.model)).eval(), run.began)
 
 
-def _sliced(
+def _slice_heads(
     tensors: Mapping[str, Tensor], kept: Mapping[str, list[int]], width: int
 ) -> dict[str, Tensor]:
-    """The tensors of a model with the rows and columns of some heads only, each of that width."""
+    """The tensors of a model with only the rows and columns of some heads."""
     found = dict(tensors)
     for site, heads in kept.items():
         rows = torch.cat([torch.arange(head * width, (head + 1) * width) for head in heads])
@@ -209,7 +211,7 @@ def _sliced(
     return found
 
 
-def leave_pruned(run: Run, folder: Path, data: Path, kept: Mapping[str, list[int]]) -> Run:
-    """Write the run without the other heads."""
+def save_pruned(run: Run, folder: Path, data: Path, kept: Mapping[str, list[int]]) -> Run:
+    """Write the pruned run to a folder."""
     heads = sum(len(each) for each in kept.values())
-    return leave(pruned(run, kept), folder, data, f"of which {heads} heads are left.")
+    return leave(prune_heads(run, kept), folder, data, f"of which {heads} heads are left.")

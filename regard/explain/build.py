@@ -13,11 +13,11 @@ from regard.core.protocols import Batch
 from regard.explain.audited_site import AuditedSite, AuditedUnits
 from regard.explain.head_layers import LayerStack
 from regard.layers.embedding import TokenEmbedding
-from regard.layers.word_features import Words
+from regard.layers.word_features import WordFeatures
 from regard.tasks.abilities import Subject
 from regard.train.evaluate import device_of, on_device
 
-_EMBEDDINGS = (Words, TokenEmbedding, nn.Embedding)
+_EMBEDDINGS = (WordFeatures, TokenEmbedding, nn.Embedding)
 """The modules that embed tokens, the outermost first."""
 
 _ROWS = 4
@@ -106,7 +106,7 @@ def find_embedding(model: nn.Module, subject: Subject, batch: Batch) -> nn.Modul
     called: list[nn.Module] = []
 
     def keep(module: nn.Module, given: tuple[object, ...]) -> None:
-        if given and (given[0] is inputs or isinstance(module, Words)):
+        if given and (given[0] is inputs or isinstance(module, WordFeatures)):
             called.append(module)
 
     known = [each for each in model.modules() if isinstance(each, _EMBEDDINGS)]

@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from regard.core.errors import UserError
-from regard.experiments.compare import Comparison, train_one, varied
+from regard.experiments.compare import Comparison, parse_vary, train_one
 from regard.runs.recipe import read_recipe
 from regard.runs.run import create
 from tests.cli.command import Regard
@@ -121,12 +121,12 @@ def test_two_keys_are_varied_together_and_an_empty_value_leaves_one_out(
 @pytest.mark.parametrize("text", ["", "model.width", "model.width="])
 def test_nothing_to_vary_is_refused(text: str) -> None:
     with pytest.raises(UserError, match="--vary takes"):
-        varied([text])
+        parse_vary([text])
 
 
 def test_a_key_that_varies_twice_is_refused() -> None:
-    with pytest.raises(UserError, match=r"model\.width stands twice"):
-        varied(["model.width=4", "model.width=8"])
+    with pytest.raises(UserError, match=r"model\.width is given twice"):
+        parse_vary(["model.width=4", "model.width=8"])
 
 
 @pytest.mark.parametrize(

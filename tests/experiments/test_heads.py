@@ -1,4 +1,4 @@
-"""Which heads matter: gradients beside differences, and models without heads beside shut ones."""
+"""The importance of heads against finite differences, and pruned models against masked heads."""
 
 from pathlib import Path
 
@@ -11,13 +11,13 @@ from regard.attention.tape import Look
 from regard.core.errors import UserError
 from regard.decode import GenerationRequest, Greedy, generate
 from regard.experiments.heads import (
-    First,
+    FirstBatches,
     Head,
-    gradients,
+    gate_gradients,
     head_importance,
-    kept_heads,
-    leave_pruned,
-    pruned,
+    heads_to_keep,
+    prune_heads,
+    save_pruned,
 )
 from regard.export.ctranslate2 import export
 from regard.layers.text_encoder import Encoding
@@ -58,10 +58,10 @@ def run(tmp_path: Path) -> Run:
     return made
 
 
-def test_importance_is_the_slope_of_the_loss_in_each_head_text_by_text(run: Run) -> None:
+def test_importance_is_the_finite_difference_of_the_loss_in_each_gate(run: Run) -> None:
     run.model.double()
-    few = First(run.task.evaluation("validation"), 2)
-    found = gradients(run, few)
+    few = FirstBatches(run.task.evaluation("validation"), 2)
+    found = gate_gradients(run, few)
     site, head, small = "encoder.1.attention", 2, 1e-5
 
     def scaled(by: float) -> Tensor:
@@ -87,7 +87,7 @@ def test_importance_is_the_slope_of_the_loss_in_each_head_text_by_text(run: Run)
     }
 
 
-def test_a_head_that_nobody_hears_matters_to_nobody(run: Run) -> None:
+def test_a_head_without_output_has_no_importance(run: Run) -> None:
     with torch.no_grad():
         run.model.get_parameter("encoder.0.attention.merge.weight")[:, 4:8] = 0.0
     ranked = head_importance(run, batches=2, ablate=True)
@@ -98,11 +98,11 @@ def test_a_head_that_nobody_hears_matters_to_nobody(run: Run) -> None:
     assert all(each.loss_without for each in ranked[:-1])
 
 
-def test_a_pruned_model_says_what_one_with_shut_heads_says(run: Run, tmp_path: Path) -> None:
+def test_a_pruned_model_computes_what_masked_heads_compute(run: Run, tmp_path: Path) -> None:
     kept = {"encoder.0.attention": [1], "encoder.1.attention": [0, 2]}
     shut = {"encoder.0.attention": without(0, 2), "encoder.1.attention": without(1)}
     batch = run.task.evaluation("validation").batch(0, 0)
-    left = leave_pruned(run, tmp_path / "left", tmp_path, kept)
+    left = save_pruned(run, tmp_path / "left", tmp_path, kept)
     with torch.no_grad(), intervene(run.model, shut):
         expected = run.model(batch).logits
     with torch.no_grad():
@@ -148,13 +148,13 @@ def gpt_run(tmp_path: Path, **model: object) -> Run:
 
 
 @pytest.mark.parametrize("settings", [{}, {"bias": False}, {"position": "rotary", "width": 18}])
-def test_a_pruned_gpt_reads_and_writes_as_one_with_shut_heads(
+def test_a_pruned_gpt_predicts_and_generates_as_with_masked_heads(
     settings: dict[str, object], tmp_path: Path
 ) -> None:
     run = gpt_run(tmp_path, **settings)
     kept = {"layers.0.attention": [1], "layers.1.attention": [0, 2]}
     shut = {"layers.0.attention": without(0, 2), "layers.1.attention": without(1)}
-    left = load(leave_pruned(run, tmp_path / "left", tmp_path, kept).folder)
+    left = load(save_pruned(run, tmp_path / "left", tmp_path, kept).folder)
     tokens = torch.tensor([[5, 6, 7, 8]])
     asked = GenerationRequest(policy=Greedy(), max_tokens=12)
     with torch.no_grad(), intervene(run.model, shut):
@@ -173,7 +173,7 @@ def test_a_pruned_gpt_reads_and_writes_as_one_with_shut_heads(
     assert isinstance(state, GPTStepState)  # as fast as the whole
     assert [each.memory.key.shape[1] for each in state.store.caches()] == [1, 2]
     rows = torch.tensor([0, 0])
-    assert [each.memory.key.shape[:2] for each in state.select(rows).written.caches()] == [
+    assert [each.memory.key.shape[:2] for each in state.select(rows).store.caches()] == [
         (2, 1),
         (2, 2),
     ]
@@ -186,15 +186,15 @@ def test_a_pruned_gpt_reads_and_writes_as_one_with_shut_heads(
 def test_the_head_ranking_of_a_gpt_names_sites_that_pruning_takes(tmp_path: Path) -> None:
     run = gpt_run(tmp_path)
     ranked = head_importance(run, batches=2)
-    left = pruned(run, kept_heads(ranked, 0.5))
+    left = prune_heads(run, heads_to_keep(ranked, 0.5))
     assert sum(left.model.config.heads_left) == 3
     for settings, why in (
         ({"key_heads": 1}, "share their keys"),
-        ({"score": "bilinear"}, "score is learnt"),
+        ({"score": "bilinear"}, "learnt score"),
     ):
         (tmp_path / why).mkdir()
         with pytest.raises(UserError, match=why):
-            pruned(gpt_run(tmp_path / why, **settings), kept_heads(ranked, 1.0))
+            prune_heads(gpt_run(tmp_path / why, **settings), heads_to_keep(ranked, 1.0))
 
 
 def test_a_classifier_on_a_gpt_is_pruned_too(run: Run, tmp_path: Path) -> None:
@@ -211,23 +211,23 @@ def test_a_classifier_on_a_gpt_is_pruned_too(run: Run, tmp_path: Path) -> None:
     made.model.eval()
     batch = made.task.evaluation("validation").batch(0, 0)
     kept = {"body.layers.0.attention": [2], "body.layers.1.attention": [0, 1, 2]}
-    left = load(leave_pruned(made, tmp_path / "fewer", tmp_path, kept).folder)
+    left = load(save_pruned(made, tmp_path / "fewer", tmp_path, kept).folder)
     with torch.no_grad(), intervene(made.model, {"body.layers.0.attention": without(0, 1)}):
         expected = made.model(batch).logits
     with torch.no_grad():
         torch.testing.assert_close(left.model(batch).logits, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_what_cannot_be_pruned_or_written_says_so(
+def test_what_cannot_be_pruned_or_saved_is_an_error(
     run: Run, tmp_path: Path, as_users_run_it: None
 ) -> None:
     kept = {f"encoder.{number}.attention": [0] for number in range(2)}
-    left = pruned(run, kept)
-    with pytest.raises(UserError, match="taken out of it already"):
-        pruned(left, kept)
+    left = prune_heads(run, kept)
+    with pytest.raises(UserError, match="pruned already"):
+        prune_heads(left, kept)
     with pytest.raises(UserError, match=r"bert has heads_left=None, not \(1, 1\)"):
         save_pretrained(left, tmp_path / "out")
     with pytest.raises(UserError, match="keep=0 must be a share"):
-        kept_heads([Head("a", 0, 1.0)], 0)
+        heads_to_keep([Head("a", 0, 1.0)], 0)
     with pytest.raises(ValueError, match="a number up to heads=4 for each of 2 layers"):
         Encoding(layers=2, heads_left=(5, 1))

@@ -16,7 +16,7 @@ import torch
 from regard.core.axes import Patches
 from regard.core.errors import UserError
 from regard.core.inputs import Text
-from regard.experiments.compare import Comparison, compare
+from regard.experiments.compare import Comparison, run_comparison
 from regard.explain.audit import AuditConfig, audit_run
 from regard.inference.predict import served
 from regard.look import draw
@@ -124,7 +124,7 @@ def test_its_parts_are_compared(tmp_path: Path) -> None:
         seeds=1,
         changes=("train.updates=4", "train.evaluate_every=4", "train.save_every=4"),
     )
-    table = compare(comparison, tmp_path, HERE)
+    table = run_comparison(comparison, tmp_path, HERE)
     assert [row.name for row in table.rows] == ["additive", "bilinear"]
 
 
