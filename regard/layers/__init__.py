@@ -27,6 +27,6 @@ __all__ = [
     "SegmentEmbedding",
     "SelfAttention",
     "Sinusoidal",
-    "Source",
+    "SourceMemory",
     "TokenEmbedding",
 ]

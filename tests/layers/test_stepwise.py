@@ -10,7 +10,7 @@ from regard.layers import (
     EncoderBlock,
     FeedForward,
     SelfAttention,
-    Source,
+    SourceMemory,
     key_value_store,
     stepwise,
 )
@@ -37,9 +37,9 @@ def blocks(norm_first: bool = False, activation: str = "relu") -> list[DecoderBl
     ]
 
 
-def source_of(layers: list[DecoderBlock], lengths: list[int]) -> Source:
+def source_of(layers: list[DecoderBlock], lengths: list[int]) -> SourceMemory:
     states = torch.randn(len(lengths), S, D)
-    return Source.of(
+    return SourceMemory.of(
         tuple(layer.cross.remember(states) for layer in layers),
         torch.tensor(lengths),
         attends=[layer.cross.attend for layer in layers],
@@ -47,7 +47,7 @@ def source_of(layers: list[DecoderBlock], lengths: list[int]) -> Source:
 
 
 def by_modules(
-    layers: list[DecoderBlock], x: Tensor, source: Source, caches: list[Cache]
+    layers: list[DecoderBlock], x: Tensor, source: SourceMemory, caches: list[Cache]
 ) -> tuple[Tensor, list[Cache]]:
     """One position through the modules themselves."""
     x, grown = x[:, None], []

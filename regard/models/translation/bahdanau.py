@@ -29,17 +29,15 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import START, Attend, Past, score_named, weigh_named
-from regard.core.config import Config
 from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
-from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
-from regard.layers.source_encoder import Reader
 from regard.layers.source_memory import SourceMemory
+from regard.models.translation.recurrent import RecurrentTranslator, RecurrentTranslatorConfig
 from regard.outputs.next_token import SoftmaxOutput
 
 
@@ -58,10 +56,10 @@ class BahdanauState:
         )
 
 
-class Bahdanau(nn.Module):
+class Bahdanau(RecurrentTranslator):
     """A recurrent translator that looks back at the source before each word."""
 
-    class Config(Config):
+    class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
 
         cell: Literal["gru", "lstm"] = "gru"
@@ -76,27 +74,12 @@ class Bahdanau(nn.Module):
         """How scores become weights; any of WEIGHS."""
         readout: Literal["maxout", "tanh"] = "maxout"
         """What the last layer before the output does."""
-        dropout: float = Field(0.0, ge=0, lt=1)
-        """On embeddings and on the readout."""
-        tied: bool = False
-        """Use the target embedding as output layer."""
-        init_range: float = Field(0.1, gt=0)
-        """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
-        super().__init__()
+        width, hidden = config.width, config.hidden
+        encoder = RecurrentEncoder(config.cell, width, hidden)
+        super().__init__(config, encoder, width, vocabulary, source_vocabulary)
         self.config = config
-        width, hidden, init_range = config.width, config.hidden, config.init_range
-        self.reader = Reader(
-            source_vocabulary,
-            width,
-            RecurrentEncoder(config.cell, width, hidden),
-            dropout=config.dropout,
-            init_range=init_range,
-        )
-        self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=config.dropout, init_range=init_range
-        )
         self.attend = Attend(
             score_named(config.score, hidden, 2 * hidden),
             weigh_named(config.weigh, hidden),
@@ -106,11 +89,6 @@ class Bahdanau(nn.Module):
         self.decoder = RecurrentDecoder(config.cell, width, hidden, fed=2 * hidden)
         pieces = 2 if config.readout == "maxout" else 1
         self.join = nn.Linear(hidden + width + 2 * hidden, pieces * width)
-
-    @property
-    def feature_source(self) -> nn.Module:
-        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
-        return self.reader
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target."""

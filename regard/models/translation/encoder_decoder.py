@@ -23,22 +23,20 @@ torch.Size([1, 2, 10])
 from typing import Literal
 
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveInt
-from torch import Tensor, nn
+from pydantic import PositiveInt
+from torch import Tensor
 
-from regard.core.config import Config
 from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
-from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
-from regard.layers.source_encoder import Reader
+from regard.models.translation.recurrent import RecurrentTranslator, RecurrentTranslatorConfig
 from regard.outputs.next_token import SoftmaxOutput
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(RecurrentTranslator):
     """Two recurrent stacks, joined by a state."""
 
-    class Config(Config):
+    class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
 
         cell: Literal["gru", "lstm"] = "lstm"
@@ -49,36 +47,17 @@ class EncoderDecoder(nn.Module):
         """Of the encoder, and of the decoder."""
         reverse: bool = True
         """Read the source from its end."""
-        dropout: float = Field(0.0, ge=0, lt=1)
-        """On embeddings, between layers and before the output; never on the recurrence."""
-        tied: bool = False
-        """Use the target embedding as output layer."""
-        init_range: float = Field(0.1, gt=0)
-        """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
-        super().__init__()
-        self.config = config
         width, layers, dropout = config.width, config.layers, config.dropout
-        self.reader = Reader(
-            source_vocabulary,
-            width,
-            RecurrentEncoder(
-                config.cell, width, width, layers=layers, bidirectional=False, dropout=dropout
-            ),
-            dropout=dropout,
-            init_range=config.init_range,
-            reverse=config.reverse,
+        encoder = RecurrentEncoder(
+            config.cell, width, width, layers=layers, bidirectional=False, dropout=dropout
         )
-        self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=dropout, init_range=config.init_range
+        super().__init__(
+            config, encoder, width, vocabulary, source_vocabulary, reverse=config.reverse
         )
+        self.config = config
         self.decoder = RecurrentDecoder(config.cell, width, width, layers=layers, dropout=dropout)
-
-    @property
-    def feature_source(self) -> nn.Module:
-        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
-        return self.reader
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target: the decoder in one fused call."""

@@ -30,7 +30,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import (
@@ -43,14 +43,12 @@ from regard.attention import (
     score_named,
     weigh_named,
 )
-from regard.core.config import Config
 from regard.core.errors import divides
 from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
-from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
-from regard.layers.source_encoder import Reader
 from regard.layers.source_memory import SourceMemory
+from regard.models.translation.recurrent import RecurrentTranslator, RecurrentTranslatorConfig
 from regard.outputs.next_token import SoftmaxOutput
 
 
@@ -74,10 +72,10 @@ class LuongState:
         )
 
 
-class Luong(nn.Module):
+class Luong(RecurrentTranslator):
     """A recurrent translator that looks at the source after each step."""
 
-    class Config(Config):
+    class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
 
         cell: Literal["gru", "lstm"] = "lstm"
@@ -98,16 +96,8 @@ class Luong(nn.Module):
         """How far local_m and local_p look to either side."""
         feeding: bool = True
         """Feed the attentional vector into the next step."""
-        dropout: float = Field(0.0, ge=0, lt=1)
-        """On embeddings, between layers and before the output; never on the recurrence."""
-        tied: bool = False
-        """Use the target embedding as output layer."""
-        init_range: float = Field(0.1, gt=0)
-        """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
-        super().__init__()
-        self.config = config
         width, layers, dropout = config.width, config.layers, config.dropout
         encoder = RecurrentEncoder(
             config.cell,
@@ -117,17 +107,10 @@ class Luong(nn.Module):
             bidirectional=config.bidirectional,
             dropout=dropout,
         )
-        self.reader = Reader(
-            source_vocabulary,
-            width,
-            encoder,
-            dropout=dropout,
-            init_range=config.init_range,
-            reverse=config.reverse,
+        super().__init__(
+            config, encoder, width, vocabulary, source_vocabulary, reverse=config.reverse
         )
-        self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=dropout, init_range=config.init_range
-        )
+        self.config = config
         self.decoder = RecurrentDecoder(
             config.cell,
             width,
@@ -138,11 +121,6 @@ class Luong(nn.Module):
         )
         self.attend = Attend(score_named(config.score, width), _weighing(config), kind="alignment")
         self.join = nn.Linear(2 * width, width, bias=False)
-
-    @property
-    def feature_source(self) -> nn.Module:
-        """Its encoder, whose states others may use as features (CoVe, McCann et al. 2017)."""
-        return self.reader
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """What follows each token of the target."""

@@ -46,7 +46,6 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.padding import IGNORE
 from regard.core.protocols import Batch, Carry
@@ -54,6 +53,7 @@ from regard.kernels.dropout import Dropout
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.lexicon import Lexicon
 from regard.models.translation.hard_attention import to_come
+from regard.models.translation.recurrent import RecurrentTranslatorConfig
 from regard.outputs.next_token import SoftmaxOutput
 
 
@@ -103,7 +103,7 @@ class OnlinePass:
 class OnlineAligner(nn.Module):
     """One network that reads the source and, while it reads, writes the target."""
 
-    class Config(Config):
+    class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
 
         cell: Literal["gru", "lstm"] = "lstm"
@@ -114,12 +114,6 @@ class OnlineAligner(nn.Module):
         """Of the network."""
         entropy: float = Field(0.1, ge=0)
         """λ: how much an undecided unit is worth."""
-        dropout: float = Field(0.0, ge=0, lt=1)
-        """On embeddings, between layers and before the output; never on the recurrence."""
-        tied: bool = False
-        """Use the target embedding as output layer."""
-        init_range: float = Field(0.1, gt=0)
-        """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
         super().__init__()

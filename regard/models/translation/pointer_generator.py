@@ -40,15 +40,13 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
 from regard.attention import START, Attend, Past, score_named
-from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.padding import IGNORE
 from regard.core.protocols import Batch, Carry
 from regard.layers.decoder import Hidden, RecurrentDecoder
-from regard.layers.lexicon import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
-from regard.layers.source_encoder import Reader
 from regard.layers.source_memory import SourceMemory
+from regard.models.translation.recurrent import RecurrentTranslator, RecurrentTranslatorConfig
 from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
 
 
@@ -75,10 +73,10 @@ class PointerGeneratorState:
         )
 
 
-class PointerGenerator(nn.Module):
+class PointerGenerator(RecurrentTranslator):
     """A recurrent translator that says a word itself or copies one it looks at."""
 
-    class Config(Config):
+    class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
 
         width: PositiveInt = 128
@@ -91,30 +89,15 @@ class PointerGenerator(nn.Module):
         """λ: what looking twice at a place costs."""
         unk: NonNegativeInt = 1
         """What the decoder reads in place of a word beyond the vocabulary."""
-        dropout: float = Field(0.0, ge=0, lt=1)
-        """On embeddings and before the output."""
-        tied: bool = False
-        """Use the target embedding as output layer."""
-        init_range: float = Field(0.1, gt=0)
-        """Embeddings and output layer start uniform between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
-        super().__init__()
         if config.unk >= vocabulary:
             raise UserError(f"unk={config.unk} is outside a vocabulary of {vocabulary}")
+        width, hidden = config.width, config.hidden
+        encoder = RecurrentEncoder("lstm", width, hidden)
+        super().__init__(config, encoder, width, vocabulary, source_vocabulary)
         self.config = config
         self.vocabulary = vocabulary
-        width, hidden, init_range = config.width, config.hidden, config.init_range
-        self.reader = Reader(
-            source_vocabulary,
-            width,
-            RecurrentEncoder("lstm", width, hidden),
-            dropout=config.dropout,
-            init_range=init_range,
-        )
-        self.words = Lexicon(
-            vocabulary, width, tied=config.tied, dropout=config.dropout, init_range=init_range
-        )
         self.begin = nn.Linear(2 * hidden, hidden)
         self.begin_cell = nn.Linear(2 * hidden, hidden)
         self.decoder = RecurrentDecoder("lstm", width, hidden)
