@@ -24,7 +24,7 @@ from regard.attention.past import START, Past
 from regard.attention.read import Read, WeightedSum
 from regard.attention.score import ProductScore, Score
 from regard.attention.score import ScaledDot as ScaledDot
-from regard.attention.tape import AxisPair, Call, Heard, Site, edited, heard
+from regard.attention.tape import AxisPair, Call, OpenContexts, Site, apply_edits, open_contexts
 from regard.attention.weigh import Softmax, Weigh
 from regard.core.errors import UserError, fraction
 from regard.core.precision import float32_or_wider
@@ -106,13 +106,13 @@ class Attend(Site):
     ) -> Float[Tensor, "B H Q ..."]:
         """What each query reads; with a fused kernel where the slots allow one."""
         self._check(query, memory, mask, past)
-        open_tapes = heard(self)
+        contexts = open_contexts(self)
         fused_query = self._fusable(query)
-        if fused_query is None or (open_tapes is not None and open_tapes.edits):
-            weights = self._weights(query, memory, mask, past, open_tapes)
+        if fused_query is None or (contexts is not None and contexts.edits):
+            weights = self._weights(query, memory, mask, past, contexts)
             return self._read(weights, memory.value)
-        if open_tapes is not None:
-            self._record_fused(fused_query, memory, mask, past, open_tapes)
+        if contexts is not None:
+            self._record_fused(fused_query, memory, mask, past, contexts)
         return self._fused(fused_query, memory, mask, past)
 
     def record_elsewhere(
@@ -121,12 +121,12 @@ class Attend(Site):
         memory: Memory,
         mask: Mask | None,
         past: Past,
-        open_tapes: Heard,
+        contexts: OpenContexts,
     ) -> None:
         """Record an attention that layers/stepwise.py computes without its weights."""
         fused_query = self._fusable(query)
         assert fused_query is not None
-        self._record_fused(fused_query, memory, mask, past, open_tapes)
+        self._record_fused(fused_query, memory, mask, past, contexts)
 
     def weights(
         self,
@@ -137,7 +137,7 @@ class Attend(Site):
     ) -> Float[Tensor, "B H Q K"]:
         """The attention weights, for models that point or copy rather than read."""
         self._check(query, memory, mask, past)
-        return self._weights(query, memory, mask, past, heard(self))
+        return self._weights(query, memory, mask, past, open_contexts(self))
 
     def step(
         self,
@@ -178,34 +178,44 @@ class Attend(Site):
         )  # [B,H,Q,W]
 
     def _weights(
-        self, query: Tensor, memory: Memory, mask: Mask | None, past: Past, open_tapes: Heard | None
+        self,
+        query: Tensor,
+        memory: Memory,
+        mask: Mask | None,
+        past: Past,
+        contexts: OpenContexts | None,
     ) -> Tensor:
         """The attention weights, recorded; row by row where a row needs the one before."""
         key = repeat_heads(memory.key, query.shape[1])
         if self.sequential and query.shape[2] > 1:
             rows, now = [], past
             for row in query.split(1, dim=2):
-                rows.append(self._edited_weights(row, key, mask, now, open_tapes))
+                rows.append(self._edited_weights(row, key, mask, now, contexts))
                 now = self.after(row, rows[-1], now)
             weights = torch.cat(rows, dim=2)
         else:
-            weights = self._edited_weights(query, key, mask, past, open_tapes)
-        if open_tapes is not None:
-            self.record_weights(weights, past, open_tapes)
+            weights = self._edited_weights(query, key, mask, past, contexts)
+        if contexts is not None:
+            self.record_weights(weights, past, contexts)
         return weights
 
     def record_weights(
-        self, weights: Float[Tensor, "B H Q K"], past: Past, open_tapes: Heard
+        self, weights: Float[Tensor, "B H Q K"], past: Past, contexts: OpenContexts
     ) -> None:
         """Record weights that were computed here or by another kernel (layers/stepwise.py)."""
-        for name, tape in open_tapes.tapes:
+        for name, tape in contexts.tapes:
             heads = tape.chosen_heads(name, weights.shape[1])
             rows = tape.chosen_rows(name, weights.shape[2])
             kept = _select_along(_select_along(weights.detach(), 1, heads), 2, rows)
             tape.add(self._call(name, kept, heads, rows, past))
 
     def _edited_weights(
-        self, query: Tensor, key: Tensor, mask: Mask | None, past: Past, open_tapes: Heard | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        past: Past,
+        contexts: OpenContexts | None,
     ) -> Tensor:
         """score, mask, weigh, and the active edits."""
         queries, keys = query.shape[2], key.shape[2]
@@ -217,9 +227,9 @@ class Attend(Site):
             else mask.table(queries, keys, first=past.first, device=query.device)
         )
         weights: Tensor = self.weigh(scores, allowed, query, past)  # [B,H,Q,K]
-        if open_tapes is None or not open_tapes.edits:
+        if contexts is None or not contexts.edits:
             return weights
-        return edited(weights, open_tapes, self.kind, past.first, allowed)
+        return apply_edits(weights, contexts, self.kind, past.first, allowed)
 
     def after(self, query: Tensor, weights: Tensor, past: Past) -> Past:
         """The past of the next query."""
@@ -240,11 +250,16 @@ class Attend(Site):
 
     @torch.no_grad()
     def _record_fused(
-        self, fused_query: Tensor, memory: Memory, mask: Mask | None, past: Past, open_tapes: Heard
+        self,
+        fused_query: Tensor,
+        memory: Memory,
+        mask: Mask | None,
+        past: Past,
+        contexts: OpenContexts,
     ) -> None:
         """Compute the weights of the sites, heads and rows of the open tapes, and only those."""
         group = fused_query.shape[1] // memory.key.shape[1]
-        for name, tape in open_tapes.tapes:
+        for name, tape in contexts.tapes:
             heads = tape.chosen_heads(name, fused_query.shape[1])
             rows = tape.chosen_rows(name, fused_query.shape[2])
             query = (

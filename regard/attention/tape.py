@@ -249,24 +249,24 @@ _OPEN: ContextVar[tuple[Listener, ...]] = ContextVar("regard_open", default=())
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the open listeners want of one call of a site, each by the name it knows the site by."""
+class OpenContexts:
+    """The open `record` and `intervene` blocks of a site, each with the name of the site in it."""
 
     tapes: tuple[tuple[str, Tape], ...]
     edits: tuple[tuple[str, Edit], ...]
 
 
-def heard(site: Site) -> Heard | None:
-    """What is wanted of this site now; None if nothing is.
+def open_contexts(site: Site) -> OpenContexts | None:
+    """The open `record` and `intervene` blocks of this site; None if there are none.
 
-    Raises if the site belongs to none of the models being listened to.
+    Raises if the site belongs to none of their models.
     """
     if not _Switch.on:
         return None
-    return _wanted(site)
+    return _contexts_of(site)
 
 
-def _wanted(site: Site) -> Heard | None:
+def _contexts_of(site: Site) -> OpenContexts | None:
     listeners = [each for each in _OPEN.get() if id(site) in each.names]
     if not listeners:
         if _OPEN.get():
@@ -280,7 +280,7 @@ def _wanted(site: Site) -> Heard | None:
         (name, each.tape) for name, each in named if each.tape is not None and name in each.listens
     )
     edits = tuple((name, each.edits[name]) for name, each in named if name in each.edits)
-    return Heard(tapes, edits) if tapes or edits else None
+    return OpenContexts(tapes, edits) if tapes or edits else None
 
 
 def sites_of(model: nn.Module) -> dict[str, Site]:
@@ -369,9 +369,11 @@ def intervene(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
         yield
 
 
-def edited(weights: Tensor, wanted: Heard, kind: str, first: int, allowed: Tensor | None) -> Tensor:
+def apply_edits(
+    weights: Tensor, contexts: OpenContexts, kind: str, first: int, allowed: Tensor | None
+) -> Tensor:
     """The weights after all edits, each held to the shape and dtype it was given."""
-    for name, edit in wanted.edits:
+    for name, edit in contexts.edits:
         look = Look(site=name, kind=kind, first=first, allowed=allowed)
         changed = edit(weights, look)
         if changed.shape != weights.shape or changed.dtype != weights.dtype:

@@ -7,7 +7,7 @@ of the memory, which is what takes the time when a model generates token by toke
 integers (Jacob et al. 2018). `Int8Weights` only rounds the input to bfloat16: closer to the float32
 layer, and slower. The result of a row does not depend on the rows beside it.
 
-With the kernel "int8" off, the same rounded numbers are multiplied in float32.
+With the kernel "int8" off, the same rounded numbers are multiplied in float64.
 
 >>> import torch
 >>> linear = nn.Linear(64, 32)
@@ -75,7 +75,7 @@ class QuantisedLinear(nn.Module, ABC):
 
     def forward(self, x: Float[Tensor, "*B D"]) -> Float[Tensor, "*B N"]:
         """W x + b."""
-        multiply = self.multiply_rows if enabled("int8") else self.multiply_in_float32
+        multiply = self.multiply_rows if enabled("int8") else self.multiply_without_kernel
         if x.dim() == 2:
             return multiply(x)
         rows = x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
@@ -89,9 +89,10 @@ class QuantisedLinear(nn.Module, ABC):
     def round_input(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R D"]:
         """The input as the kernel rounds it, in float32."""
 
-    def multiply_in_float32(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R N"]:
-        """W x + b of the same rounded numbers, without the kernel."""
-        return F.linear(self.round_input(x), self.weight, self.bias)
+    def multiply_without_kernel(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R N"]:
+        """W x + b of the same rounded numbers; in float64, so that rows do not depend on others."""
+        bias = None if self.bias is None else self.bias.double()
+        return F.linear(self.round_input(x).double(), self.weight.double(), bias).float()
 
 
 class Int8Linear(QuantisedLinear):

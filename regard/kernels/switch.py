@@ -28,7 +28,7 @@ KERNELS: dict[str, str] = {
     "stepwise": "decoder layers as plain functions of one position (layers/stepwise.py)",
     "onednn": "large matrix products by oneDNN (linear.py)",
     "packed_linear": "weights copied into the layout that few rows need (packed_linear.py)",
-    "int8": "products of 8-bit integers; off, the same rounded numbers in float32 (int8.py)",
+    "int8": "products of 8-bit integers; off, the same rounded numbers in float64 (int8.py)",
     "fast_dropout": "dropout masks from 16 random bits per element (dropout.py)",
 }
 """Every kernel by the name of its switch, with what it does."""

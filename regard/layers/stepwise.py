@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.attention import Attend, Dot, Mask, Memory, Past, ScaledDot, WeightedSum, padding
-from regard.attention.tape import Heard, heard
+from regard.attention.tape import OpenContexts, open_contexts
 from regard.core.precision import autocast_is_on
 from regard.kernels.linear import is_linear
 from regard.kernels.packed_linear import pack
@@ -203,16 +203,16 @@ class _SelfAttentionStep:
         step.buffer.write(number, step.length, new)
         key = step.buffer.keys[number].narrow(2, 0, step.length + 1)  # [B,G,T,E]
         value = step.buffer.values[number].narrow(2, 0, step.length + 1)
-        open_tapes = heard(self.attend)
-        edited = open_tapes is not None and bool(open_tapes.edits)
+        contexts = open_contexts(self.attend)
+        edited = contexts is not None and bool(contexts.edits)
         if self.fusable and not edited and self._has_many_queries(rows * heads, key, step):
             read, weights = attend_single_query(query, key, value, scale=self.scale)
-            if open_tapes is not None:
-                self.attend.record_weights(weights.unsqueeze(2), step.past, open_tapes)
+            if contexts is not None:
+                self.attend.record_weights(weights.unsqueeze(2), step.past, contexts)
         elif self.fusable and not edited and enabled("fused_attention"):
-            if open_tapes is not None:
+            if contexts is not None:
                 memory = Memory(key, value)
-                self.attend.record_elsewhere(query, memory, step.mask, step.past, open_tapes)
+                self.attend.record_elsewhere(query, memory, step.mask, step.past, contexts)
             read = F.scaled_dot_product_attention(
                 query,
                 key,
@@ -265,22 +265,22 @@ class _CrossAttentionStep:
         beams, memory = source.beams, source.memories[number]
         shape = (rows // beams, beams, heads, width // heads)
         query = self.query(x).view(shape).transpose(1, 2)  # [N,H,Q,E]
-        open_tapes, past = heard(self.attend), step.past
-        edited = open_tapes is not None and bool(open_tapes.edits)
+        contexts, past = open_contexts(self.attend), step.past
+        edited = contexts is not None and bool(contexts.edits)
         single = not edited and enabled("single_query")
         short = memory.key.shape[2] * memory.key.shape[3] <= SHORT_KEYS
         if single and beams > 1:
-            read = self._attend_beams(query, number, past, prepared, open_tapes)
+            read = self._attend_beams(query, number, past, prepared, contexts)
         elif single and rows * heads >= MANY_QUERIES and short:
             sums, weights = attend_single_query(
                 query, memory.key, memory.value, scale=self.scale, bias=prepared.bias
             )
             read = sums.unsqueeze(2)
-            if open_tapes is not None:
-                self.attend.record_weights(weights.unsqueeze(2), past, open_tapes)
+            if contexts is not None:
+                self.attend.record_weights(weights.unsqueeze(2), past, contexts)
         elif not edited and enabled("fused_attention"):
-            if open_tapes is not None:
-                self.attend.record_elsewhere(query, memory, source.mask, past, open_tapes)
+            if contexts is not None:
+                self.attend.record_elsewhere(query, memory, source.mask, past, contexts)
             read = F.scaled_dot_product_attention(
                 query, memory.key, memory.value, attn_mask=prepared.bias, scale=self.scale
             )
@@ -289,7 +289,12 @@ class _CrossAttentionStep:
         return self.merge(read.transpose(1, 2).reshape(rows, width))
 
     def _attend_beams(
-        self, query: Tensor, number: int, past: Past, prepared: StepSource, open_tapes: Heard | None
+        self,
+        query: Tensor,
+        number: int,
+        past: Past,
+        prepared: StepSource,
+        contexts: OpenContexts | None,
     ) -> Tensor:
         """What the beams of each sentence read from its source, `[N,H,Q,E]`."""
         (key, value), shape = prepared.flat[number], query.shape
@@ -301,8 +306,8 @@ class _CrossAttentionStep:
             bias=prepared.flat_bias,
             biased=prepared.bias is not None,
         )  # [N·H,Q,E] and [N·H,Q,S]
-        if open_tapes is not None:
-            self.attend.record_weights(weights.unflatten(0, shape[:2]), past, open_tapes)
+        if contexts is not None:
+            self.attend.record_weights(weights.unflatten(0, shape[:2]), past, contexts)
         return read.view(shape)
 
 

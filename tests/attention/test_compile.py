@@ -1,4 +1,4 @@
-"""torch.compile: one graph when nothing listens; recording and editing work all the same.
+"""torch.compile: one graph when nothing is open; recording, editing and switches work all the same.
 
 In a process of its own: the shape checks of the test suite wrap every function, and dynamo cannot
 trace through the wrappers.
@@ -72,8 +72,22 @@ for training in (False, True):
             torch.testing.assert_close(tape.weights(site), reference.weights(site)[:, 1:2], **close)
 """
 
+SWITCHED = """
+from regard import kernels
 
-@pytest.mark.parametrize("script", [ONE_GRAPH, LISTENING], ids=["one graph", "listening"])
+whole = torch.compile(model, backend="eager", fullgraph=True)
+with torch.no_grad():
+    fused = whole(x)
+    with kernels.disabled():
+        off = whole(x)
+    torch.testing.assert_close(off, fused, atol=1e-5, rtol=1e-5)
+    assert torch.equal(whole(x), fused)
+"""
+
+
+@pytest.mark.parametrize(
+    "script", [ONE_GRAPH, LISTENING, SWITCHED], ids=["one graph", "recorded", "kernels off"]
+)
 def test_compiled(script: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", MODEL + script], capture_output=True, text=True, check=False
