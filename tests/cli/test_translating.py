@@ -175,7 +175,8 @@ def test_what_cannot_be_done_is_said(regard: Regard, runs: dict[str, Run]) -> No
     assert "text is empty" in regard("look", folder, "  ").stderr
     assert "did you mean" in regard("look", folder, "3 mai", "--site", "atend").stderr
     assert "must end in one of" in regard("look", folder, "3 mai", "-o", "a.gif").stderr
-    assert "task translate does not support generation" in regard("generate", folder, "--prompt", "3").stderr
+    generated = regard("generate", folder, "--prompt", "3")
+    assert "task translate does not support generation" in generated.stderr
     assert "n_best=5" in regard("translate", folder, "--nbest", "5", "--beam", "2").stderr
 
 

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard.core.errors import UserError
+from regard.core.inputs import Image, Text
 from regard.inference import workers
-from regard.inference.translate import Line, Looking
+from regard.inference.translate import OutputLines, SiteChoice
 from regard.inference.workers import Settings, Workers, translate, usual
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
@@ -54,22 +56,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(folder / "dates", "cpu")
 
 
-def settings(run: Run, looking: Looking | None = None) -> Settings:
+def settings(run: Run, choice: SiteChoice | None = None) -> Settings:
     assert isinstance(run.task, Translation)
     beam = replace(run.task.beam, n_best=2)
-    return Settings(str(run.folder), beam, looking, "in.txt")
+    return Settings(str(run.folder), beam, choice, "in.txt")
 
 
 @pytest.fixture(scope="module")
 def crew(run: Run) -> Iterator[Workers]:
-    with Workers(settings(run, Looking()), 2) as both:
+    with Workers(settings(run, SiteChoice()), 2) as both:
         yield both
 
 
-def alone(run: Run) -> list[Line]:
+def alone(run: Run) -> list[OutputLines]:
     assert isinstance(run.task, Translation)
-    given = settings(run, Looking())
-    return list(translate(run, LINES, beam=given.beam, looking=given.looking, workers=1))
+    given = settings(run, SiteChoice())
+    return list(translate(run, LINES, beam=given.beam, choice=given.choice, workers=1))
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
@@ -112,7 +114,7 @@ def test_warnings_call_lines_by_their_numbers_in_their_order(
 def test_an_error_in_a_worker_is_one_clear_message(run: Run) -> None:
     with (
         pytest.raises(UserError, match=r"did you mean 'decoder.0.cross"),
-        Workers(settings(run, Looking("decoder.0.croos")), 1) as crew,
+        Workers(settings(run, SiteChoice("decoder.0.croos")), 1) as crew,
     ):
         list(crew.translate(LINES, 100, 64))
 
@@ -170,3 +172,14 @@ def test_no_workers_are_refused(count: int, run: Run, as_users_run_it: None) -> 
     with pytest.raises(UserError, match=f"workers={count} must be a whole number above zero"):
         list(translate(run, LINES, workers=count))
     assert Path(run.folder).is_dir()
+
+
+def test_only_lines_go_to_another_process(run: Run) -> None:
+    image = Image(torch.zeros(3, 2, 2, dtype=torch.uint8))
+    with (
+        Workers(settings(run), 1) as crew,
+        pytest.raises(UserError, match=r"workers read lines.*, not an image; set workers=1"),
+    ):
+        list(crew.translate([Text("3 mai"), image], 100, 64))
+    with pytest.raises(UserError, match="task translate takes a text, and was given an image"):
+        list(translate(run, [image], workers=1))
