@@ -7,7 +7,7 @@
     with intervene(model, {"encoder.*": uniform}):
         model(batch)
 
-Both act at the one place where attention happens, through a context variable: no hooks to leak, no
+Both act in `Attend`, where every model attends, through a context variable: no hooks to leak, no
 argument to thread through models, and safe in a server with threads, since a new thread starts with
 nothing open. Recording changes no output, not in a single bit: a fused kernel stays in use, and
 only the sites, heads and rows that were asked for are computed again beside it.
