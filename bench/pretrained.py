@@ -27,7 +27,7 @@ from regard.attention import record
 from regard.core.protocols import Batch
 from regard.decode import GenerationRequest, Greedy, generate
 from regard.export.ctranslate2 import export
-from regard.layers.quantise import quantise
+from regard.layers.quantise import quantise_model
 from regard.models.language.gpt import GPT
 from regard.models.text.bert import BERT, Encoding
 from regard.models.text.bert_classifier import BERTClassifier
@@ -188,7 +188,7 @@ def our_gpt(size: Size) -> GPT:
 def our_generation(size: Size, batch: int, weights: str) -> Work:
     """Ours, with such weights."""
     model = our_gpt(size)
-    quantise(model, weights)
+    quantise_model(model, weights)
     asked = GenerationRequest(policy=Greedy(), max_tokens=size.written)
     return partial(generate, model, prompts(size, batch).tolist(), asked)
 

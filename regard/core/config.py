@@ -1,4 +1,4 @@
-"""Config: the settings of a recipe, frozen, with no room for a typo.
+"""Config: the settings of a recipe, frozen and checked.
 
 A config is a frozen pydantic model that forbids unknown keys. `parse` reads one from the tables of
 a TOML file and turns whatever is wrong into a UserError that names the path, the value, what is
@@ -24,28 +24,28 @@ from regard.core.errors import UserError, nearest
 
 
 class Config(BaseModel):
-    """Settings that cannot change and take no key they do not know."""
+    """Settings that cannot be changed and have no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-Kind = TypeVar("Kind", bound=BaseModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
-def parse(config: type[Kind], given: Mapping[str, object], *, at: str = "") -> Kind:
-    """The config that these keys and values make; `at` is where they stand in the recipe.
+def parse(config: type[_Model], given: Mapping[str, object], *, at: str = "") -> _Model:
+    """The config with these keys and values; `at` is their place in the recipe, for errors.
 
-    They pass through JSON, so that strictness has one meaning: a list may become a tuple and a
-    whole number a float, but true is not 1 and "3" is not 3.
+    They pass through JSON, so that strictness has one meaning: a list may become a tuple and an
+    integer a float, but true is not 1 and "3" is not 3.
     """
     try:
         return config.model_validate_json(json.dumps(given, default=str))
     except ValidationError as error:
-        raise _explained(config, error, at=at) from None
+        raise _user_error(config, error, at=at) from None
 
 
-def _explained(config: type[BaseModel], error: ValidationError, *, at: str = "") -> UserError:
-    """What pydantic found wrong, in our words: one line for each thing."""
+def _user_error(config: type[BaseModel], error: ValidationError, *, at: str = "") -> UserError:
+    """The errors of pydantic, one line each."""
     return UserError("\n".join(_line(config, each, at) for each in error.errors()))
 
 
@@ -86,9 +86,10 @@ def _unknown_key(path: str, models: Sequence[type[BaseModel]]) -> str:
 def _place(
     config: type[BaseModel], location: Sequence[int | str], at: str
 ) -> tuple[str, Sequence[type[BaseModel]]]:
-    """The path as a recipe writes it, and the models whose keys may stand at its end.
+    """The path as it is in a recipe, and the models that may have its last key.
 
-    pydantic's own location also holds the tag of the model it chose of several; no recipe does.
+    The location of pydantic also has the tag of the model that it chose of several; a recipe does
+    not.
     """
     path, models = at, _models_in(config)
     for depth, part in enumerate(location):

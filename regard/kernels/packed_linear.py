@@ -11,7 +11,8 @@ an optimiser's step, or when other weights are loaded, it is made again.
 >>> linear = nn.Linear(4, 6)
 >>> x = torch.randn(3, 4)
 >>> with torch.no_grad():
-...     bool(torch.allclose(pack(linear, linear.weight, linear.bias)(x), linear(x), atol=1e-6))
+...     packed = pack_linear(linear, linear.weight, linear.bias)
+...     bool(torch.allclose(packed(x), linear(x), atol=1e-6))
 True
 """
 
@@ -146,7 +147,7 @@ class TransposedParts:
         return products.transpose(0, 1).reshape(x.shape[0], -1).narrow(1, 0, self._outputs)
 
 
-def pack(owner: nn.Module, weight: Tensor, bias: Tensor | None) -> PackedLinear:
+def pack_linear(owner: nn.Module, weight: Tensor, bias: Tensor | None) -> PackedLinear:
     """W x + b with the weight of a module; the packed copy lives as long as the module."""
     packed = _PACKED.get(owner)
     if packed is None or not packed.fits(weight, bias):

@@ -2,7 +2,7 @@
 
 >>> from regard.models.language.gpt import GPT
 >>> model = GPT(GPT.Config(width=32, heads=2, layers=1, context=8), vocabulary=20).eval()
->>> quantise(model, "int8")
+>>> quantise_model(model, "int8")
 5
 >>> type(model.layers[0].attention.project).__name__
 'Int8Linear'
@@ -24,7 +24,7 @@ WEIGHTS: dict[str, type[QuantisedLinear] | None] = {
 """Forms of weights: unchanged; rounded, with inputs rounded too; rounded alone."""
 
 
-def quantise(model: nn.Module, weights: str = "int8") -> int:
+def quantise_model(model: nn.Module, weights: str = "int8") -> int:
     """Round the weights of a trained model, in place, and return the number of changed layers.
 
     These are the projections of its blocks and the output layer, which do nearly all the work of a

@@ -36,7 +36,7 @@ from regard.attention import Attend, Dot, Mask, Memory, Past, ScaledDot, Weighte
 from regard.attention.tape import OpenContexts, open_contexts
 from regard.core.precision import autocast_is_on
 from regard.kernels.linear import is_linear
-from regard.kernels.packed_linear import pack
+from regard.kernels.packed_linear import pack_linear
 from regard.kernels.single_query import attend_beams, attend_single_query, mask_bias
 from regard.kernels.switch import enabled
 from regard.layers.block import DecoderBlock, EncoderBlock, Residual
@@ -58,7 +58,7 @@ _RowFunction = Callable[[Tensor], Tensor]
 def row_function(module: nn.Module) -> _RowFunction:
     """A module without hooks as a function of rows; one of another kind is called as it is."""
     if is_linear(module):
-        return pack(module, module.weight, module.bias)
+        return pack_linear(module, module.weight, module.bias)
     if type(module) is nn.LayerNorm:
         shape, eps = list(module.normalized_shape), module.eps
         gain, shift = module.weight, module.bias
@@ -77,7 +77,7 @@ def logits_function(
 ) -> _RowFunction:
     """Logits of states: by an output layer, or, where that is None, by the embedding table."""
     if output is None:
-        return pack(embed.table, embed.table.weight, bias)
+        return pack_linear(embed.table, embed.table.weight, bias)
     logits = row_function(output)
     return logits if bias is None else lambda x: logits(x) + bias
 

@@ -23,7 +23,7 @@ from regard.core.errors import UserError, choose, nearest
 from regard.core.inputs import Input, check_kind
 from regard.core.protocols import Batches
 from regard.decode import GenerationRequest, Sampling, TextPiece
-from regard.layers.quantise import WEIGHTS, quantise
+from regard.layers.quantise import WEIGHTS, quantise_model
 from regard.look import Payload
 from regard.runs.plugins import allow_plugin, check_constructor
 from regard.runs.recipe import Recipe, parse_recipe, read_utf8, shipped_recipes
@@ -269,7 +269,7 @@ def load(
         )
     kind = choose("weights", weights, WEIGHTS)
     run = open_run(folder, data, device if kind is None else "cpu", plugins)
-    quantise(run.model.eval(), weights)
+    quantise_model(run.model.eval(), weights)
     return replace(run, weights=weights)
 
 

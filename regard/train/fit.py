@@ -43,12 +43,12 @@ from regard.train.settings import Training
 BatchLoss = Callable[[nn.Module, Batch], Tensor | Loss]
 """The mean loss of a model on a batch as one number, or a `Loss` with a sum and its items."""
 
-Collate = Callable[[list[object]], object]
+_Collate = Callable[[list[object]], object]
 """Makes a batch of examples, as in torch's DataLoader."""
 
 
 @runtime_checkable
-class Examples(Protocol):
+class MapDataset(Protocol):
     """A list of examples, or a map-style torch data set."""
 
     def __len__(self) -> int:
@@ -73,18 +73,18 @@ class ExampleBatches(ShardableBatches):
 
     def __init__(
         self,
-        examples: Examples,
+        examples: MapDataset,
         batch_size: int,
         *,
         seed: int = 0,
-        collate: Collate | None = None,
+        collate: _Collate | None = None,
         shuffle: bool = True,
     ) -> None:
         super().__init__(positive("batch_size", batch_size))
         if not len(examples):
             raise UserError("there are no examples")
         self._examples, self._seed, self._shuffle = examples, seed, shuffle
-        self._collate: Collate = default_collate if collate is None else collate
+        self._collate: _Collate = default_collate if collate is None else collate
         self._count = -(-len(examples) // batch_size)
 
     def __len__(self) -> int:
@@ -162,13 +162,13 @@ def _describe(value: object) -> str:
 
 def fit(
     model: nn.Module,
-    data: Batches | Examples,
+    data: Batches | MapDataset,
     *,
     loss: BatchLoss,
     folder: str | Path,
-    validation: Batches | Examples | None = None,
+    validation: Batches | MapDataset | None = None,
     batch_size: int = 32,
-    collate: Collate | None = None,
+    collate: _Collate | None = None,
     seed: int = 0,
     optimiser: str | Mapping[str, object] = "adamw",
     lr: float = 1e-3,
@@ -186,10 +186,10 @@ def fit(
     settings = parse(Training, {"seed": seed, "optimiser": table, **training}, at="fit")
     task = _LossTask(loss)
 
-    def batches_of(given: Batches | Examples, *, shuffle: bool) -> Batches:
+    def batches_of(given: Batches | MapDataset, *, shuffle: bool) -> Batches:
         if isinstance(given, Batches):
             return given
-        if not isinstance(given, Examples):
+        if not isinstance(given, MapDataset):
             raise UserError(
                 "data must be a list or a data set with a length and examples by number, not a "
                 f"{type(given).__name__}; an iterable data set can be made a list first"

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.decode import Greedy, GenerationRequest, generate
+from regard.decode import GenerationRequest, Greedy, generate
 from regard.kernels.int8 import (
     LARGEST,
     Int8Linear,
@@ -20,7 +20,7 @@ from regard.kernels.int8 import (
     input_levels,
     require_operators,
 )
-from regard.layers.quantise import WEIGHTS, quantise
+from regard.layers.quantise import WEIGHTS, quantise_model
 from regard.layers.stepwise import StepwiseDecoder
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
@@ -114,7 +114,7 @@ def test_a_rounded_model_writes_and_says_nearly_the_same(weights: str) -> None:
     model, tokens = gpt(), torch.randint(50, (3, 20))
     with torch.inference_mode():
         exact = model({"tokens": tokens}).logits()
-        assert quantise(model, weights) == 2 * 4 + 1
+        assert quantise_model(model, weights) == 2 * 4 + 1
         near = model({"tokens": tokens}).logits()
         assert StepwiseDecoder.build(model._blocks()) is not None
         state = model.start({"tokens": tokens})
@@ -136,10 +136,10 @@ def test_encoders_and_translators_are_rounded_too(weights: str) -> None:
     source = {"source": torch.randint(40, (2, 9)), "source_lengths": torch.tensor([9, 4])}
     with torch.no_grad():
         exact = bert.encoder(batch)
-        assert quantise(bert, weights) == 2 * 4
+        assert quantise_model(bert, weights) == 2 * 4
         assert 0 < (bert.encoder(batch) - exact).std() < 0.1 * exact.std()
         exact, _ = translator.encode(source["source"], source["source_lengths"])
-        assert quantise(translator, weights) == 4 + 8 + 1
+        assert quantise_model(translator, weights) == 4 + 8 + 1
         near, _ = translator.encode(source["source"], source["source_lengths"])
         assert 0 < (near - exact).std() < 0.1 * exact.std()
         logits, _ = translator.step(torch.tensor([2, 2]), translator.start(source))
@@ -149,10 +149,10 @@ def test_encoders_and_translators_are_rounded_too(weights: str) -> None:
 @pytest.mark.parametrize("weights", [name for name, kind in WEIGHTS.items() if kind])
 def test_a_rounded_model_comes_back_from_a_file(weights: str, tmp_path: Path) -> None:
     model, other, tokens = gpt(), gpt(), torch.randint(50, (2, 8))
-    quantise(model, weights)
+    quantise_model(model, weights)
     for each in other.parameters():
         nn.init.constant_(each, 0.5)
-    quantise(other, weights)
+    quantise_model(other, weights)
     with torch.no_grad():
         before = other({"tokens": tokens}).logits()
         save_file(model.state_dict(), tmp_path / "model.safetensors")
@@ -166,8 +166,8 @@ def test_a_rounded_model_comes_back_from_a_file(weights: str, tmp_path: Path) ->
 
 def test_what_cannot_be_rounded_is_said(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="for Transformers: RNNLM has no such layers"):
-        quantise(RNNLM(RNNLM.Config(width=8), 11), "int8")
+        quantise_model(RNNLM(RNNLM.Config(width=8), 11), "int8")
     with pytest.raises(UserError, match="unknown weights 'int9': did you mean 'int8'"):
-        quantise(gpt(), "int9")
+        quantise_model(gpt(), "int9")
     with pytest.raises(UserError, match=r"nonsense is missing.*use weights='float32'"):
         require_operators("aten", "nonsense")
