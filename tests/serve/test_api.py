@@ -8,8 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from regard.core.inputs import Text
 from regard.look import Payload
-from regard.look.compact import packed
+from regard.look.compact import pack
 from regard.runs.run import Run
 from regard.serve.curves import MOST_POINTS, curves
 from tests.look.hostile import TOKENS
@@ -56,7 +57,7 @@ def test_translations_of_many_clients_are_searched_together(live: Live) -> None:
             found = list(pool.map(ask, lines))
     assert sum(calls) == 24
     assert len(calls) < 20
-    alone = [each.text for each in task.translate(kinds.trained, lines)]
+    alone = [each.text for each in task.translate(kinds.trained, [Text(line) for line in lines])]
     assert found == alone
 
 
@@ -85,7 +86,7 @@ def test_attention_is_that_of_the_run(client: httpx.Client, opened: dict[str, Ru
             assert ours.weights == pytest.approx(theirs.weights, abs=1e-6)
             assert (ours.queries, ours.keys) == (theirs.queries, theirs.keys)
         body["form"] = "packed"
-        assert client.post("/api/attention", json=body).json() == packed(expected, title=text)
+        assert client.post("/api/attention", json=body).json() == pack(expected, title=text)
 
 
 def test_sites_and_heads_can_be_chosen(client: httpx.Client) -> None:

@@ -178,6 +178,23 @@ def test_files_have_a_larger_body_and_texts_do_not(pictures: Live, live: Live) -
     assert post(pictures, "/api/predict", input="A" * 1_500_000).status_code == 422
 
 
+def test_the_studio_sends_a_file(pictures: Live, browser: object) -> None:
+    page = browser.new_page()  # type: ignore[attr-defined]
+    page.goto(pictures.url)
+    page.wait_for_selector(".st-panel")
+    assert page.is_hidden(".st-panel textarea")
+    page.click(".st-go")
+    page.wait_for_function("document.querySelector('.st-note').textContent.includes('image')")
+    data = base64.b64decode(png(4, 3))
+    page.set_input_files(
+        ".st-panel input[type=file]", {"name": "a.png", "mimeType": "image/png", "buffer": data}
+    )
+    page.click(".st-go")
+    page.wait_for_selector(".st-said > *")
+    assert page.text_content(".st-before") == "image of 4 x 3 pixels, 0 changes"
+    page.close()
+
+
 def test_a_line_of_another_kind_is_the_path_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(base64.b64decode(png(4, 3)))
     task = Pictures()

@@ -69,7 +69,7 @@ def test_a_language_model_writes_and_a_click_shows_where_a_token_looked(
     assert studio.evaluate("studio.panels[0].handle.state.query") == 12
     studio.evaluate("studio.panels[0].handle.set({site: 1, head: 1})")
     shown = studio.evaluate("studio.panels[0].handle.weights()[12]")
-    whole = studio.evaluate("studio.panels[0].whole")
+    whole = studio.evaluate("studio.panels[0].given.text")
     expected = opened["gpt"].look(whole, "layers.1.*", [1])[0].weights[0, 12]
     assert shown == pytest.approx(expected.tolist(), abs=1e-4)
     if folder := os.environ.get(ARTEFACTS):
