@@ -8,7 +8,7 @@ draw(seen, Path("page.html"))                      # a page to look around in
 show(seen)                                         # the same in a notebook
 """
 
-from regard.look.compact import as_json, packed
+from regard.look.compact import as_json, pack
 from regard.look.notebook import Looks, show
 from regard.look.page import page, save_page
 from regard.look.payload import Payload
@@ -27,12 +27,13 @@ from regard.look.plot import (
     reach,
     tradeoff,
 )
-from regard.look.recording import ancestry, followed, joined, on_axes, payloads
+from regard.look.recording import ancestry, follow_hypothesis, join_steps, on_axes, payloads
 from regard.look.rollout import rollout
 
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion",
-    "curves", "document", "draw", "flow", "followed", "grid", "growth", "heat", "joined",
-    "on_axes", "packed", "page", "payloads", "positions", "reach", "rollout", "save_page", "show",
+    "curves", "document", "draw", "flow", "follow_hypothesis", "grid",
+    "growth", "heat", "join_steps",
+    "on_axes", "pack", "page", "payloads", "positions", "reach", "rollout", "save_page", "show",
     "tradeoff",
 ]  # fmt: skip

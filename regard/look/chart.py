@@ -23,8 +23,8 @@ from regard.look.figure import (
     font_for,
     heading,
     plain,
+    printable,
     sheet,
-    written,
 )
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
@@ -235,7 +235,7 @@ def reach_figure(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) 
     if any(value > 0 for values in lengths.values() for value in values):
         axes.set_yscale("log")
     every = max(1, len(labels) // 56)
-    texts = written(labels[::every])
+    texts = printable(labels[::every])
     axes.set_xticks(
         range(0, len(labels), every), texts, fontproperties=font_for(texts, 9.0), parse_math=False,
         rotation=0 if max(map(len, texts)) < 3 else 90,

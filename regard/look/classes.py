@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
-from regard.look.figure import INK, SHADES, SOFT, font_for, sheet, text_width, written
+from regard.look.figure import INK, SHADES, SOFT, font_for, printable, sheet, text_width
 
 _CELL = 44.0
 """Points of a cell."""
@@ -16,7 +16,7 @@ _MOST = 24
 
 def confusion_figure(labels: Sequence[str], counts: Float[np.ndarray, "C K"]) -> Figure:
     """Each row shaded by its shares, so that rare classes are seen too; counts as numbers."""
-    texts = written(labels)
+    texts = printable(labels)
     font = font_for(texts, 10.0)
     margin = max(text_width(text, font) for text in texts) + 24
     side = _CELL * len(texts)

@@ -6,7 +6,7 @@ whole numbers of 16 bits where there is room, else of 8 or 4: each head says of 
 that nobody takes a rounded number for an exact one. Zeros above the last diagonal that weighs
 anything, half of a causal table, are not stored.
 
->>> made = packed([Payload.of([[0.75, 0.25]], ["a"], ["un", "chat"])])
+>>> made = pack([Payload.of([[0.75, 0.25]], ["a"], ["un", "chat"])])
 >>> [axis["labels"] for axis in made["axes"]], made["sites"][0]["levels"]
 ([['a'], ['un', 'chat']], [65535])
 """
@@ -26,7 +26,7 @@ from regard.look.measure import MEASURES
 from regard.look.payload import Payload
 
 _FORMAT = 2
-"""Of what `packed` gives; the page refuses one that it does not know."""
+"""Of what `pack` gives; the page refuses one that it does not know."""
 BUDGET = 4_200_000
 """Bytes of weights before base64: with it, a page stays below six megabytes."""
 LEVELS = (65_535, 255, 127, 63, 31, 15, 11, 7, 5, 3, 2)
@@ -42,14 +42,14 @@ _LONGEST_LABEL = 500
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedHead:
     """One head as the browser gets it."""
 
     levels: int
     stream: bytes
 
 
-def packed(
+def pack(
     payloads: Sequence[Payload], *, title: str = "", budget: int = BUDGET
 ) -> dict[str, object]:
     """All payloads as one object of plain values, weights within `budget` bytes as far as may be.
@@ -66,7 +66,7 @@ def packed(
                 f"{MOST_POSITIONS:,}: look at a shorter text, or at some of the rows"
             )
     axes: dict[Axis, int] = {}
-    lasts = [reach(payload.weights) for payload in payloads]
+    lasts = [last_diagonal(payload.weights) for payload in payloads]
     pairs = zip(payloads, lasts, strict=True)
     heads = _dealt([(head, last) for payload, last in pairs for head in payload.weights], budget)
     sites, done = [], 0
@@ -83,7 +83,7 @@ def packed(
 
 
 def as_json(made: dict[str, object]) -> str:
-    """What `packed` gave, in ASCII that means the same in a script element and on the wire.
+    """What `pack` gave, in ASCII that means the same in a script element and on the wire.
 
     Halves of surrogate pairs survive as escapes, and no text can end the element it stands in.
     """
@@ -97,7 +97,7 @@ def _short_labels(axis: Axis) -> dict[str, object]:
 
 
 def _site_of(
-    payload: Payload, last: int, heads: Sequence[Packed], axes: dict[Axis, int]
+    payload: Payload, last: int, heads: Sequence[PackedHead], axes: dict[Axis, int]
 ) -> dict[str, object]:
     """One payload: its names, its axes by number, measures of its heads, and their weights."""
     queries = axes.setdefault(payload.queries, len(axes))
@@ -121,10 +121,10 @@ def _site_of(
     }
 
 
-def reach(weights: Float[np.ndarray, "*H Q K"]) -> int:
+def last_diagonal(weights: Float[np.ndarray, "*H Q K"]) -> int:
     """The last diagonal that weighs anything, 0 being that of the first query and key.
 
-    >>> reach(np.tril(np.ones((3, 3)))), reach(np.ones((2, 5)))
+    >>> last_diagonal(np.tril(np.ones((3, 3)))), last_diagonal(np.ones((2, 5)))
     (0, 4)
     """
     queries, keys = weights.shape[-2:]
@@ -133,13 +133,13 @@ def reach(weights: Float[np.ndarray, "*H Q K"]) -> int:
     return int((places[:, 1] - places[:, 0]).max()) if len(places) else -queries
 
 
-def _dealt(heads: Sequence[tuple[np.ndarray, int]], budget: int) -> list[Packed]:
+def _dealt(heads: Sequence[tuple[np.ndarray, int]], budget: int) -> list[PackedHead]:
     """Each head packed as finely as its share of the bytes allows, up to its site's last diagonal.
 
     The cheapest come first: what they leave over is for the others.
     """
     cost = [int(np.count_nonzero(_parts_of(head)[1] > 1 / 255)) for head, _ in heads]
-    found: dict[int, Packed] = {}
+    found: dict[int, PackedHead] = {}
     left = budget
     for order, place in enumerate(sorted(range(len(heads)), key=cost.__getitem__)):
         found[place] = _fitted(*heads[place], left // (len(heads) - order))
@@ -153,7 +153,7 @@ def _parts_of(head: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "Q"], n
     return peaks, head / np.where(peaks > 0, peaks, 1.0)[:, None]
 
 
-def _fitted(head: Float[np.ndarray, "Q K"], last: int, share: int) -> Packed:
+def _fitted(head: Float[np.ndarray, "Q K"], last: int, share: int) -> PackedHead:
     """The head with as many levels as fit into a share of bytes; if none do, it is flat."""
     peaks, parts = _parts_of(head)
     queries, keys = parts.shape
@@ -166,9 +166,9 @@ def _fitted(head: Float[np.ndarray, "Q K"], last: int, share: int) -> Packed:
             continue  # without packing what will not fit
         stream = _deflated(peaks.tobytes() + _in_bytes(_whole_numbers(kept, levels), levels))
         if len(stream) <= share:
-            return Packed(levels, stream)
+            return PackedHead(levels, stream)
     means = head.sum(axis=1) / np.maximum(stored.sum(axis=1), 1)
-    return Packed(FLAT, _deflated(means.astype("<f4").tobytes()))
+    return PackedHead(FLAT, _deflated(means.astype("<f4").tobytes()))
 
 
 def _whole_numbers(parts: np.ndarray, levels: int) -> np.ndarray:

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from regard.core.errors import UserError
-from regard.look.figure import INK, SHADES, SOFT, font_for, scale_beside, sheet, written
+from regard.look.figure import INK, SHADES, SOFT, font_for, printable, scale_beside, sheet
 from regard.look.payload import Payload
-from regard.look.text import BETWEEN, LINE, on_paper, spots_of, titled
+from regard.look.text import BETWEEN, LINE, on_paper, spots_of, write_title
 
 BAR = 60.0
 """Points of the bar of a sentence that has all the weight."""
@@ -27,7 +27,7 @@ def document_figure(words: Payload, sentences: Payload) -> Figure:
             f"{words.site!r} looks from {looked.shape[0]} sentences, and {sentences.site!r} at "
             f"{len(weights)}: they are not two levels of one document"
         )
-    texts = written(words.keys)
+    texts = printable(words.keys)
     font = font_for(texts, 10.0)
     shade = looked * np.sqrt(weights)[:, None]
     boxes: list[Rectangle] = []
@@ -66,6 +66,6 @@ def document_figure(words: Payload, sentences: Payload) -> Figure:
     shades.set_array(np.array(dark))
     shades.set_clim(0.0, most)
     axes.add_collection(shades)
-    titled(axes, sentences)
+    write_title(axes, sentences)
     scale_beside(figure, shades, most)
     return figure

@@ -16,7 +16,7 @@ from matplotlib.font_manager import FontProperties, fontManager, get_font
 from matplotlib.textpath import text_to_path
 
 from regard.core.atomic import replace_atomically
-from regard.look.label import escaped, sign, visible
+from regard.look.label import escape_letter, sign, visible
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#BBBBBB"
 PURPLE, SKY, INK = "#CC79A7", "#56B4E9", "#222222"
@@ -96,10 +96,10 @@ def _has_font(letter: str) -> bool:
     return family_with(letter) is not None
 
 
-def written(tokens: Iterable[str]) -> list[str]:
+def printable(tokens: Iterable[str]) -> list[str]:
     """What to draw for each token: visible, short, and in letters that some font has.
 
-    >>> written(["$x_{", " "])
+    >>> printable(["$x_{", " "])
     ['$x_{', '␣']
     """
     return [visible(token, _has_font) for token in tokens]
@@ -108,7 +108,7 @@ def written(tokens: Iterable[str]) -> list[str]:
 def heading(text: str) -> str:
     """A title, at its full length, in letters that some font has."""
     signs = (letter if letter == " " else sign(letter) for letter in text)
-    return "".join(each if _has_font(each[0]) else escaped(each) for each in signs)
+    return "".join(each if _has_font(each[0]) else escape_letter(each) for each in signs)
 
 
 def font_for(texts: Sequence[str], size: float, *, bold: bool = False) -> FontProperties:

@@ -33,10 +33,12 @@ def visible(token: str, drawable: Callable[[str], bool] = lambda letter: True) -
         token[place] if start <= place < end and token[place] == " " else sign(token[place])
         for place in places
     ]
-    signs = ["".join(each if drawable(each) else escaped(each) for each in text) for text in signs]
+    signs = [
+        "".join(each if drawable(each) else escape_letter(each) for each in text) for text in signs
+    ]
     # A mark that would sit on the letter before it gets the circle that stands for any letter.
     circle = "◌" if unicodedata.combining(token[0]) else ""
-    return circle + shortened(signs)
+    return circle + shorten_label(signs)
 
 
 def sign(letter: str) -> str:
@@ -44,19 +46,19 @@ def sign(letter: str) -> str:
     if letter in SIGNS:
         return SIGNS[letter]
     # Separators, controls, marks of direction, halves of surrogate pairs.
-    return escaped(letter) if unicodedata.category(letter)[0] in "ZC" else letter
+    return escape_letter(letter) if unicodedata.category(letter)[0] in "ZC" else letter
 
 
-def escaped(letter: str) -> str:
+def escape_letter(letter: str) -> str:
     """The number of a letter that cannot be drawn.
 
-    >>> escaped("中")
+    >>> escape_letter("中")
     '\\\\u{4e2d}'
     """
     return f"\\u{{{ord(letter):x}}}"
 
 
-def shortened(signs: list[str]) -> str:
+def shorten_label(signs: list[str]) -> str:
     """The signs as one text, without the middle if it is too long; no sign is cut in two."""
     if sum(map(len, signs)) <= LONGEST:
         return "".join(signs)

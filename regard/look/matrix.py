@@ -23,10 +23,10 @@ from regard.look.figure import (
     bare,
     font_for,
     heading,
+    printable,
     scale_beside,
     sheet,
     text_width,
-    written,
 )
 from regard.look.payload import Payload
 
@@ -92,7 +92,7 @@ def _painted(axes: Axes, matrix: np.ndarray, most: float) -> AxesImage:
 def _write_keys(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     """Tokens along the top, upright where they fit, turned where they do not."""
     every, size = _density(cell)
-    texts = written(tokens[::every])
+    texts = printable(tokens[::every])
     font = font_for(texts, size)
     widest = max(text_width(text, font) for text in texts)
     upright = widest <= 0.9 * cell * every * 72
@@ -112,7 +112,7 @@ def _write_keys(axes: Axes, tokens: Sequence[str], cell: float) -> None:
 def write_queries(axes: Axes, tokens: Sequence[str], cell: float) -> None:
     """Tokens down the side."""
     every, size = _density(cell)
-    texts = written(tokens[::every])
+    texts = printable(tokens[::every])
     axes.set_yticks(
         range(0, len(tokens), every),
         texts,

@@ -1,7 +1,6 @@
-"""How a head looks, in a number: how widely, how far, and whether it goes along with its queries.
+"""Measures of a head: how widely it attends, how far, and whether it moves along with its queries.
 
-By these the page sorts heads. Rows are made to sum to one first; a row that weighs nothing says
-nothing and is left out.
+The page sorts heads by these. Rows are made to sum to one first; rows of zeros are left out.
 
 >>> import numpy as np
 >>> everywhere, straight = np.full((2, 4), 0.25), np.eye(3)
@@ -9,8 +8,8 @@ nothing and is left out.
 (2.0, 0.0)
 >>> distance(straight), distance(straight[::-1])
 (0.0, 1.3333333333333333)
->>> alignment(straight), alignment(straight[::-1]), alignment(everywhere)
-(1.0, -1.0, 0.0)
+>>> place_correlation(straight), place_correlation(straight[::-1])
+(1.0, -1.0)
 """
 
 from collections.abc import Callable
@@ -28,17 +27,17 @@ def _shares(matrix: Float[np.ndarray, "Q K"]) -> tuple[Float[np.ndarray, "R K"],
 
 
 def entropy(matrix: Float[np.ndarray, "Q K"]) -> float:
-    """Bits of an average row: 0 looks at one key, log2 of their number looks at all alike."""
+    """Bits of an average row: 0 attends to one key, log2 of their number to all alike."""
     rows, _ = _shares(matrix)
     bits = -(rows * np.log2(np.where(rows > 0, rows, 1.0))).sum(axis=1)
     return float(bits.mean()) + 0.0 if len(rows) else 0.0
 
 
 def distance(matrix: Float[np.ndarray, "Q K"]) -> float:
-    """How many keys away from the diagonal an average look goes.
+    """The mean distance from the diagonal, in keys, weighted by attention.
 
-    In a text that looks at itself, that is how many tokens lie between a query and what it looks
-    at. Of two texts the diagonal goes from corner to corner.
+    In a text that attends to itself, that is the number of tokens between a query and its keys.
+    Between two texts the diagonal goes from corner to corner.
     """
     rows, places = _shares(matrix)
     queries, keys = matrix.shape
@@ -47,11 +46,11 @@ def distance(matrix: Float[np.ndarray, "Q K"]) -> float:
     return float((rows * away).sum(axis=1).mean()) if len(rows) else 0.0
 
 
-def alignment(matrix: Float[np.ndarray, "Q K"]) -> float:
-    """Do later queries look at later keys? From -1, backwards, to 1, in step.
+def place_correlation(matrix: Float[np.ndarray, "Q K"]) -> float:
+    """Do later queries attend to later keys? From -1, backwards, to 1, in step.
 
-    Pearson's correlation of the place of a query and the mean place it looks at; 0 where all look
-    at the same place.
+    Pearson's correlation of the place of a query and the mean place of its keys; 0 where all attend
+    to the same place.
     """
     rows, places = _shares(matrix)
     means = rows @ np.arange(matrix.shape[1])
@@ -63,6 +62,6 @@ def alignment(matrix: Float[np.ndarray, "Q K"]) -> float:
 MEASURES: dict[str, Callable[[np.ndarray], float]] = {
     "entropy": entropy,
     "distance": distance,
-    "alignment": alignment,
+    "alignment": place_correlation,
 }
 """What heads can be sorted by, in the order in which the page offers them."""

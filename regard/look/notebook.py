@@ -21,12 +21,12 @@ from regard.look.picture import draw
 from regard.look.recording import (
     LabelPair,
     Labels,
-    going_on,
-    joined,
+    are_steps,
+    join_steps,
     keys_of,
-    labelled_sites,
     payloads,
     places_of,
+    sites_with_labels,
 )
 
 _FRAME = (
@@ -77,8 +77,8 @@ def of_tape(tape: Tape, labels: Labels | LabelPair | None = None, row: int = 0) 
     else:
         named = labels if isinstance(labels, Mapping) else {"*": labels}
     found: list[Payload] = []
-    for site, texts in labelled_sites(tape, named):
-        take = joined if going_on(tape[site]) else payloads
+    for site, texts in sites_with_labels(tape, named):
+        take = join_steps if are_steps(tape[site]) else payloads
         found += take(tape, {site: texts}, row=row)
     return show(found)
 

@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from regard.core.atomic import replace_atomically
-from regard.look.compact import BUDGET, as_json, packed
+from regard.look.compact import BUDGET, as_json, pack
 from regard.look.payload import Payload, whole_letters
 
 STATIC = files("regard.look") / "static"
@@ -86,13 +86,13 @@ def page(
 
     An `embedded` page lets the wheel scroll what it stands in until it is clicked.
     """
-    data = as_json(packed(payloads, title=title, budget=budget))
-    script, style = joined_modules(), read("page.css")
+    data = as_json(pack(payloads, title=title, budget=budget))
+    script, style = join_modules(), static_text("page.css")
     # From the contents, so that the same numbers are the same bytes. No label can name it: the
     # label would have to hold a sum over itself.
     nonce = sha256("\0".join((data, script, style)).encode("utf-8")).hexdigest()[:32]
     return _PAGE.format(
-        policy=policy(nonce),
+        policy=content_policy(nonce),
         title=escape(whole_letters(title[:200])) or "regard",
         nonce=nonce,
         style=style,
@@ -111,7 +111,7 @@ def save_page(
         file.write(text.encode("utf-8"))
 
 
-def policy(nonce: str) -> str:
+def content_policy(nonce: str) -> str:
     """What the page may do: run its one script, wear its one style, make pictures of its own."""
     return (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
@@ -119,11 +119,11 @@ def policy(nonce: str) -> str:
     )
 
 
-def read(name: str) -> str:
+def static_text(name: str) -> str:
     """A file of static/."""
     return (STATIC / name).read_text(encoding="utf-8")
 
 
-def joined_modules() -> str:
+def join_modules() -> str:
     """All modules as one."""
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", read(name))) for name in MODULES)
+    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", static_text(name))) for name in MODULES)

@@ -139,8 +139,7 @@ class Payload:
         """The key that each query looked at most, by the mean of all heads; of equals the first."""
         return tuple(int(key) for key in self.matrix.argmax(axis=1))
 
-    @property
-    def turned(self) -> "Payload":
+    def transpose(self) -> "Payload":
         """With keys down the side and queries along the top, as a memory is shown by time."""
         return replace(
             self,
@@ -178,10 +177,10 @@ class Payload:
         """
         # By way of texts, so that 0.1 in 32 bits is written 0.1 and not with the digits of 64.
         short = self.weights.astype(str).astype(float).tolist()
-        return Written(
+        return _PayloadJson(
             weights=short,
-            queries=_written_axis(self.queries),
-            keys=_written_axis(self.keys),
+            queries=_axis_json(self.queries),
+            keys=_axis_json(self.keys),
             site=self.site,
             kind=self.kind,
             axes=self.axes,
@@ -199,7 +198,7 @@ class Payload:
             raise UserError(f"a payload must be JSON: {error}") from error
         if not isinstance(value, dict):
             raise UserError(f"a payload must be a JSON object, not a {type(value).__name__}")
-        read = parse(Written, value)
+        read = parse(_PayloadJson, value)
         return Payload(
             weights=plain_array(read.weights),
             queries=axis_from_json(read.queries),
@@ -222,12 +221,12 @@ def whole_letters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _written_axis(axis: Axis) -> dict[str, object]:
+def _axis_json(axis: Axis) -> dict[str, object]:
     """An axis as JSON has it."""
     return {**axis.to_json(), "labels": [whole_letters(label) for label in axis]}
 
 
-class Written(Config):
+class _PayloadJson(Config):
     """A payload as JSON has it."""
 
     weights: list[list[list[float]]]

@@ -54,7 +54,7 @@ def _over_input(payloads: Sequence[Payload], path: Path) -> None:
     alignment(payload, path)
 
 
-def fitting(payloads: Sequence[Payload]) -> str:
+def default_view(payloads: Sequence[Payload]) -> str:
     """The view that fits best, where none is given."""
     if _two_levels(payloads):
         return "document"
@@ -95,4 +95,4 @@ def draw(
         else:
             save_page(payloads, path, title=title, view=view)
         return
-    DRAWINGS[view or fitting(payloads)](payloads, path)
+    DRAWINGS[view or default_view(payloads)](payloads, path)

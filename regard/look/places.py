@@ -26,9 +26,9 @@ from regard.look.figure import (
     SOFT,
     font_for,
     heading,
+    printable,
     scale_beside,
     sheet,
-    written,
 )
 from regard.look.matrix import check_marked, largest_weight, write_queries
 from regard.look.payload import Payload
@@ -92,7 +92,7 @@ def image_figure(payload: Payload, marked: Sequence[int] | None = None) -> Figur
     rows = ceil(queries / columns)
     figure = sheet(columns * wide * 1.08, rows * tall)
     most = largest_weight([payload.matrix])
-    labels = written(payload.queries)
+    labels = printable(payload.queries)
     for query in range(queries):
         row, column = divmod(query, columns)
         box = (

@@ -57,7 +57,7 @@ def alignment(payload: Payload, path: Path | str, *, marked: Sequence[int] | Non
         elif isinstance(payload.keys, Frames) and marked is None:
             save(sound_figure(payload), path)
         elif isinstance(payload.keys, Slots) and marked is None:
-            save(alignment_figure(payload.turned), path)
+            save(alignment_figure(payload.transpose()), path)
         else:
             save(alignment_figure(payload, marked), path)
 

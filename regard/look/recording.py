@@ -8,9 +8,9 @@ Labels stand under globs, as edits do: for each site an axis, or texts, for its 
 keys. A batch is padded, so there may be fewer labels than positions. Queries beyond them are left
 out; keys beyond them must weigh nothing, or it is an error.
 
-A decoder that goes step by step makes one call per step. `joined` puts the steps of a batch row one
-under another. In a beam search the rows change places from step to step; `followed` goes with one
-hypothesis. `on_axes` labels every site by the names of its axes.
+A decoder that goes step by step makes one call per step. `join_steps` puts the steps of a batch row
+one under another. In a beam search the rows change places from step to step; `follow_hypothesis`
+goes with one hypothesis. `on_axes` labels every site by the names of its axes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,8 +41,8 @@ def on_axes(
 ) -> tuple[Payload, ...]:
     """A payload for each site, labelled by the names of its axes; sizes have no say in it.
 
-    `rows` and `beams` are those of `followed`: with them, what attends from "target" is followed
-    along one hypothesis of a beam search.
+    `rows` and `beams` are those of `follow_hypothesis`: with them, sites that attend from "target"
+    follow one hypothesis of a beam search.
     """
     found: list[Payload] = []
     for site in tape.sites:
@@ -50,9 +50,9 @@ def on_axes(
         names = calls[0].axes
         labels = {site: (_axis_of(axes, calls, 0), _axis_of(axes, calls, 1))}
         if rows and names[0] == "target":
-            found += followed(tape, labels, rows=rows, beams=beams)
+            found += follow_hypothesis(tape, labels, rows=rows, beams=beams)
         else:
-            found += joined(tape, labels) if going_on(calls) else payloads(tape, labels)
+            found += join_steps(tape, labels) if are_steps(calls) else payloads(tape, labels)
     return tuple(found)
 
 
@@ -84,24 +84,24 @@ def _axis_of(axes: Mapping[str, Axis], calls: Sequence[Call], side: int) -> Axis
 def payloads(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
     """One payload for each call of the sites that have labels, of one row of the batch."""
     found = []
-    for site, (queries, keys) in labelled_sites(tape, labels):
+    for site, (queries, keys) in sites_with_labels(tape, labels):
         calls = list(_stepped(tape[site]))
         _check_last(tape, site, [place for _, places, _ in calls for place in places], queries)
         for call, places, step in calls:
             first = _first_key(call, places)
             own = (queries, as_axis(keys).take(range(first, len(keys))) if first else keys)
-            found.append(labelled(call, _taken(call.weights, row, site), places, own, step))
+            found.append(_with_labels(call, _taken(call.weights, row, site), places, own, step))
     return tuple(found)
 
 
-def joined(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
+def join_steps(tape: Tape, labels: Labels, *, row: int = 0) -> tuple[Payload, ...]:
     """One payload for each site that has labels: its steps one under another, of one batch row."""
     found = []
-    for site, texts in labelled_sites(tape, labels):
+    for site, texts in sites_with_labels(tape, labels):
         places = _in_order(tape[site])
         _check_last(tape, site, places, texts[0])
         weights = _taken(_joined_weights(tape, site), row, site)
-        found.append(labelled(tape[site][-1], weights, places, texts, None))
+        found.append(_with_labels(tape[site][-1], weights, places, texts, None))
     return tuple(found)
 
 
@@ -131,7 +131,7 @@ def keys_of(calls: Sequence[Call]) -> int:
     )
 
 
-def followed(
+def follow_hypothesis(
     tape: Tape, labels: Labels, *, rows: Sequence[int], beams: int = 1
 ) -> tuple[Payload, ...]:
     """One payload for each site that has labels: the steps of one hypothesis of a beam search.
@@ -141,10 +141,12 @@ def followed(
     how many there are at most.
     """
     found = []
-    for site, texts in labelled_sites(tape, labels):
+    for site, texts in sites_with_labels(tape, labels):
         check_labels("queries", texts[0], len(rows))
         weights = ancestry([call.weights for call in tape[site]], rows, beams=beams)  # [N,T,K]
-        found.append(labelled(tape[site][-1], weights, range(len(rows)), texts, None, rows=rows))
+        found.append(
+            _with_labels(tape[site][-1], weights, range(len(rows)), texts, None, rows=rows)
+        )
     return tuple(found)
 
 
@@ -184,7 +186,7 @@ def ancestry(
     return torch.stack(wide, dim=1)  # [N,T,K]
 
 
-def labelled_sites(tape: Tape, labels: Labels) -> Iterator[tuple[str, LabelPair]]:
+def sites_with_labels(tape: Tape, labels: Labels) -> Iterator[tuple[str, LabelPair]]:
     """The sites that have labels, with them; a glob that matches none is an error."""
     for glob in labels:
         if not any(fnmatchcase(site, glob) for site in tape.sites):
@@ -230,14 +232,14 @@ def places_of(calls: Sequence[Call]) -> tuple[int, ...]:
     return tuple(place for _, places, _ in _stepped(calls) for place in places)
 
 
-def going_on(calls: Sequence[Call]) -> bool:
+def are_steps(calls: Sequence[Call]) -> bool:
     """Are the calls of a site steps of one decoding, each after the one before?"""
     return all(earlier < later for earlier, later in pairwise(places_of(calls)))
 
 
 def _in_order(calls: Sequence[Call]) -> tuple[int, ...]:
     """The places of all queries of a site, if its calls are steps of one decoding."""
-    if not going_on(calls):
+    if not are_steps(calls):
         raise UserError(
             f"the calls of site {calls[0].site!r} start over, so they are not the steps of one "
             "decoding: take each for itself, payloads(tape, ...), or record one at a time"
@@ -255,7 +257,7 @@ def _taken(weights: Float[Tensor, "B N Q K"], row: int, site: str) -> Float[Tens
     return weights[row]
 
 
-def labelled(
+def _with_labels(
     call: Call,
     weights: Float[Tensor, "N Q K"],
     places: Sequence[int],

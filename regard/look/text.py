@@ -21,10 +21,10 @@ from regard.look.figure import (
     SOFT,
     font_for,
     heading,
+    printable,
     scale_beside,
     sheet,
     text_width,
-    written,
 )
 from regard.look.payload import Payload
 
@@ -84,7 +84,7 @@ def _only_earlier(payload: Payload) -> bool:
 def heat_figure(payload: Payload) -> Figure:
     """One row for each query: the keys as a text, each on a shade as dark as its weight."""
     matrix = payload.matrix
-    texts, steps = written(payload.keys), written(payload.queries)
+    texts, steps = printable(payload.keys), printable(payload.queries)
     font, bold = font_for(texts, 10.0), font_for(steps, 10.0, bold=True)
     spots = spots_of(texts, font)
     margin = max(text_width(step, bold) for step in steps) + 3 * BETWEEN
@@ -117,12 +117,12 @@ def heat_figure(payload: Payload) -> Figure:
     shades.set_array(np.array(weights))
     shades.set_clim(0.0, most)
     axes.add_collection(shades)
-    titled(axes, payload)
+    write_title(axes, payload)
     scale_beside(figure, shades, most)
     return figure
 
 
-def titled(axes: Axes, payload: Payload) -> None:
+def write_title(axes: Axes, payload: Payload) -> None:
     """Where the weights come from, above all."""
     title = heading(payload.title)
     font = font_for([title], 11.0)
@@ -159,7 +159,7 @@ def flow_figure(payload: Payload) -> Figure:
         (payload.queries, right, _COLUMNS + BETWEEN, "left", payload.axes[0]),
     )
     for tokens, places, across, side, name in columns:
-        texts = written(tokens)
+        texts = printable(tokens)
         font = font_for(texts, size)
         for text, down in zip(texts, places, strict=True):
             axes.text(
@@ -167,7 +167,7 @@ def flow_figure(payload: Payload) -> Figure:
                 ha=side, va="center_baseline", parse_math=False,
             )  # fmt: skip
         axes.text(across, -4, name, fontsize=9, color=SOFT, ha=side, va="bottom")
-    titled(axes, payload)
+    write_title(axes, payload)
     return figure
 
 

@@ -52,13 +52,13 @@ class Recogniser(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.heard = Attend(ScaledDot(4), axes=("frame", "frame"))
-        self.written = Attend(ScaledDot(4), axes=("target", "prefix"))
+        self.output = Attend(ScaledDot(4), axes=("target", "prefix"))
         self.cross = Attend(ScaledDot(4), kind="alignment", axes=("target", "frame"))
 
     def forward(self, frames: Tensor, tokens: Tensor) -> Tensor:
         """What the tokens read."""
         own = self.heard(frames, self.heard.remember(frames, frames))
-        asked = self.written(tokens, self.written.remember(tokens, tokens))
+        asked = self.output(tokens, self.output.remember(tokens, tokens))
         read: Tensor = self.cross(asked, self.cross.remember(own, own))
         return read
 
@@ -72,8 +72,8 @@ def test_as_many_frames_as_tokens_get_the_right_labels_on_each_axis() -> None:
     every = {each.site: each for each in attention_of(task, model, Text("x"), "*")}
     assert (every["heard"].queries, every["heard"].keys) == (frames, frames)
     assert (every["cross"].queries, every["cross"].keys) == (tokens, frames)
-    assert every["written"].queries == tokens
-    assert every["written"].keys.labels == ("<s>", *LETTERS[:-1])
+    assert every["output"].queries == tokens
+    assert every["output"].keys.labels == ("<s>", *LETTERS[:-1])
     (default,) = attention_of(task, model, Text("x"))
     assert default.site == "cross", "without a glob: from the output to the source"
 

@@ -11,7 +11,7 @@ from regard.core.errors import UserError
 from regard.look import Payload, confusion, draw
 from regard.look.classes import confusion_figure
 from regard.look.document import BAR, document_figure
-from regard.look.picture import fitting
+from regard.look.picture import default_view
 from tests.look.hostile import TOKENS
 
 WORDS = ["The", "plot", "is", "thin", "."]
@@ -46,10 +46,10 @@ def test_each_sentence_stands_below_the_one_before() -> None:
 
 def test_the_view_that_fits_is_chosen(tmp_path: Path, as_users_run_it: None) -> None:
     both = levels()
-    assert fitting(both) == "document"
-    assert fitting(both[1:]) == "text"
-    assert fitting([Payload.of([[1.0]], ["a"], ["b"])]) == "matrix"
-    assert fitting([both[0], Payload.of([[1.0]], ["a"], ["b"])]) == "heads"
+    assert default_view(both) == "document"
+    assert default_view(both[1:]) == "text"
+    assert default_view([Payload.of([[1.0]], ["a"], ["b"])]) == "matrix"
+    assert default_view([both[0], Payload.of([[1.0]], ["a"], ["b"])]) == "heads"
     for name in ("both.png", "both.svg", "both.html"):
         draw(both, tmp_path / name, title="thin")
         assert (tmp_path / name).stat().st_size > 2000

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.look.figure import family_with, font_for, letters_of, written
-from regard.look.label import LONGEST, SIGNS, escaped, shortened, visible
+from regard.look.figure import family_with, font_for, letters_of, printable
+from regard.look.label import LONGEST, SIGNS, escape_letter, shorten_label, visible
 from tests.look.hostile import TOKENS
 
-LONGEST_SIGN = len(escaped("\U0010ffff"))
+LONGEST_SIGN = len(escape_letter("\U0010ffff"))
 
 
 def seen(text: str) -> bool:
@@ -21,7 +21,7 @@ def seen(text: str) -> bool:
 
 @pytest.mark.parametrize("name", TOKENS)
 def test_every_hostile_token_is_short_and_seen(name: str) -> None:
-    (text,) = written([TOKENS[name]])
+    (text,) = printable([TOKENS[name]])
     assert seen(text)
     assert len(text) <= LONGEST + LONGEST_SIGN
     assert all(family_with(letter) for letter in text)
@@ -49,13 +49,13 @@ def test_white_space_alone_has_a_sign() -> None:
 
 def test_both_ends_of_a_long_token_are_kept_and_no_sign_is_cut_in_two() -> None:
     assert visible("a" * 15 + "-" * 9_000 + "z" * 15) == "a" * 13 + "…" + "z" * 6
-    assert shortened([r"\u{4e2d}"] * 4) == r"\u{4e2d}…"
+    assert shorten_label([r"\u{4e2d}"] * 4) == r"\u{4e2d}…"
     assert visible("x" * LONGEST) == "x" * LONGEST
 
 
 def test_a_letter_that_no_font_has_is_written_as_its_number() -> None:
     assert visible("a中b", lambda letter: letter != "中") == r"a\u{4e2d}b"
-    assert written(["\U0010fffd"]) == [r"\u{10fffd}"]
+    assert printable(["\U0010fffd"]) == [r"\u{10fffd}"]
     assert family_with("\uffff") is None
 
 

@@ -10,9 +10,9 @@ import torch
 
 from regard.core.axes import Axis, Patches, axis_from_json
 from regard.core.errors import UserError
-from regard.look import Payload, as_json, packed
-from regard.look.compact import FLAT, LEVELS, MOST_POSITIONS, reach
-from regard.look.measure import MEASURES, alignment, distance, entropy
+from regard.look import Payload, as_json, pack
+from regard.look.compact import FLAT, LEVELS, MOST_POSITIONS, last_diagonal
+from regard.look.measure import MEASURES, distance, entropy, place_correlation
 from tests.core.test_axes import EXAMPLES
 from tests.look.hostile import TOKENS
 
@@ -64,7 +64,7 @@ SHAPES = {
 def test_weights_come_back_as_exactly_as_their_levels_say(name: str, budget: int) -> None:
     weights = SHAPES[name]
     labels = [[str(at) for at in range(count)] for count in weights.shape[1:]]
-    made = json.loads(as_json(packed([Payload.of(weights, *labels)], budget=budget)))
+    made = json.loads(as_json(pack([Payload.of(weights, *labels)], budget=budget)))
     for head, expected in enumerate(weights.double().numpy()):
         found, levels = unpacked(made, 0, head)
         if levels == FLAT:
@@ -76,9 +76,9 @@ def test_weights_come_back_as_exactly_as_their_levels_say(name: str, budget: int
 
 
 def test_what_has_room_is_exact_and_what_has_none_is_rounded() -> None:
-    small = packed([Payload.of(softmax(2, 20, 20), "a" * 20, "b" * 20)])
+    small = pack([Payload.of(softmax(2, 20, 20), "a" * 20, "b" * 20)])
     assert small["sites"][0]["levels"] == [65535, 65535]
-    squeezed = packed([Payload.of(softmax(2, 200, 200), "a" * 200, "b" * 200)], budget=20_000)
+    squeezed = pack([Payload.of(softmax(2, 200, 200), "a" * 200, "b" * 200)], budget=20_000)
     assert all(3 <= levels <= 63 for levels in squeezed["sites"][0]["levels"])
 
 
@@ -88,7 +88,7 @@ def test_the_budget_of_bytes_is_kept(spread: float, causal: bool) -> None:
     weights = softmax(16, 128, 128, spread=spread, causal=causal)
     # As many bytes for each weight as twelve layers of twelve heads of 512 tokens have.
     budget = int(4_200_000 * weights.numel() / (144 * 512**2))
-    made = packed([Payload.of(weights, "a" * 128, "b" * 128)], budget=budget)
+    made = pack([Payload.of(weights, "a" * 128, "b" * 128)], budget=budget)
     spent = sum(len(base64.b64decode(each)) for each in made["sites"][0]["weights"])
     assert spent <= budget
     if causal or spread > 1.0:
@@ -98,24 +98,24 @@ def test_the_budget_of_bytes_is_kept(spread: float, causal: bool) -> None:
 def test_sharp_heads_leave_room_for_blurred_ones() -> None:
     sharp, blurred = torch.eye(128)[None].expand(7, -1, -1), softmax(1, 128, 128, spread=0.5)
     labels = ["a"] * 128
-    alone = packed([Payload.of(blurred, labels, labels)], budget=3000)
-    among = packed([Payload.of(torch.cat([sharp, blurred]), labels, labels)], budget=8 * 3000)
+    alone = pack([Payload.of(blurred, labels, labels)], budget=3000)
+    among = pack([Payload.of(torch.cat([sharp, blurred]), labels, labels)], budget=8 * 3000)
     assert among["sites"][0]["levels"][-1] > alone["sites"][0]["levels"][0]
 
 
 def test_zeros_above_the_diagonal_take_no_room() -> None:
-    assert reach(np.tril(np.ones((2, 9, 9)))) == 0
-    assert reach(np.ones((3, 7))) == 6
-    assert reach(np.zeros((3, 7))) == -3
+    assert last_diagonal(np.tril(np.ones((2, 9, 9)))) == 0
+    assert last_diagonal(np.ones((3, 7))) == 6
+    assert last_diagonal(np.zeros((3, 7))) == -3
     shifted = np.tri(4, 9, 5)
-    assert reach(shifted) == 5
-    made = packed([Payload.of(shifted, "abcd", "abcdefghi")])
+    assert last_diagonal(shifted) == 5
+    made = pack([Payload.of(shifted, "abcd", "abcdefghi")])
     np.testing.assert_allclose(unpacked(made, 0, 0)[0], shifted, atol=1e-6)
 
 
 def test_labels_that_sites_share_are_there_once() -> None:
     sites = [Payload.of(torch.eye(3), "abc", "abc", site=name) for name in "xyz"]
-    made = packed([*sites, Payload.of(torch.ones(3, 2), "abc", "de")])
+    made = pack([*sites, Payload.of(torch.ones(3, 2), "abc", "de")])
     assert made["axes"] == [
         {"kind": "tokens", "labels": ["a", "b", "c"]},
         {"kind": "tokens", "labels": ["d", "e"]},
@@ -125,7 +125,7 @@ def test_labels_that_sites_share_are_there_once() -> None:
 
 @pytest.mark.parametrize("axis", EXAMPLES.values(), ids=EXAMPLES)
 def test_axes_of_every_kind_are_sent(axis: Axis) -> None:
-    made = packed([Payload.of(torch.ones(1, len(axis)), "q", axis)])
+    made = pack([Payload.of(torch.ones(1, len(axis)), "q", axis)])
     sent = json.loads(as_json(made))
     assert sent == made, "plain values only"
     assert axis_from_json(sent["axes"][sent["sites"][0]["keys"]]) == axis
@@ -133,14 +133,14 @@ def test_axes_of_every_kind_are_sent(axis: Axis) -> None:
 
 def test_axes_with_the_same_labels_in_other_places_are_not_one() -> None:
     one, other = Patches.grid(1, 2, width=8, height=4), Patches.grid(1, 2, width=4, height=4)
-    made = packed([Payload.of(torch.eye(2), one, other)])
+    made = pack([Payload.of(torch.eye(2), one, other)])
     assert len(made["axes"]) == 2
     assert (made["sites"][0]["queries"], made["sites"][0]["keys"]) == (0, 1)
 
 
 def test_json_is_ascii_that_cannot_end_a_script_and_keeps_every_token() -> None:
     tokens = list(TOKENS.values())
-    made = packed([Payload.of(torch.eye(len(tokens)), tokens, tokens)], title="</script>&\u2028")
+    made = pack([Payload.of(torch.eye(len(tokens)), tokens, tokens)], title="</script>&\u2028")
     text = as_json(made)
     assert text.isascii()
     assert not set("<>&") & set(text)
@@ -150,10 +150,10 @@ def test_json_is_ascii_that_cannot_end_a_script_and_keeps_every_token() -> None:
 
 def test_what_a_page_cannot_hold_is_refused(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="nothing to show"):
-        packed([])
+        pack([])
     wide = MOST_POSITIONS + 1
     with pytest.raises(UserError, match=r"8,193 positions, .* at most 8,192"):
-        packed([Payload.of(np.ones((1, wide)), ["a"], ["b"] * wide)])
+        pack([Payload.of(np.ones((1, wide)), ["a"], ["b"] * wide)])
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -170,6 +170,6 @@ def test_measures_are_what_they_are_said_to_be() -> None:
     assert distance(np.eye(3)[[1, 2, 2]]) == pytest.approx(2 / 3)
     looking_back = np.eye(6, k=-2)
     assert distance(looking_back) == pytest.approx(2.0), "rows that look at nothing say nothing"
-    assert alignment(np.eye(5)) == 1.0
-    assert alignment(np.eye(5)[::-1]) == -1.0
+    assert place_correlation(np.eye(5)) == 1.0
+    assert place_correlation(np.eye(5)[::-1]) == -1.0
     assert tuple(sorted(LEVELS, reverse=True)) == LEVELS

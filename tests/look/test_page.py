@@ -11,7 +11,7 @@ import torch
 
 from regard.core.errors import UserError
 from regard.look import Payload, draw, page, save_page, show
-from regard.look.page import MODULES, joined_modules, read
+from regard.look.page import MODULES, join_modules, static_text
 from tests.look.hostile import TOKENS
 
 PAYLOAD = Payload.of(
@@ -83,7 +83,7 @@ def test_modules_are_shipped_import_only_those_before_and_share_no_name() -> Non
     assert {each.name for each in static.iterdir()} == {*MODULES, "page.css"}
     homes: dict[str, str] = {}
     for place, name in enumerate(MODULES):
-        text = read(name)
+        text = static_text(name)
         imports = re.findall(r'^import \{([^}]*)\} from "\./(\w+\.js)";$', text, re.MULTILINE)
         assert text.count("import ") == len(imports), "one form of import, which the page can join"
         for names, home in imports:
@@ -93,15 +93,19 @@ def test_modules_are_shipped_import_only_those_before_and_share_no_name() -> Non
         for declared in DECLARED.findall(text):
             assert declared not in homes, f"{name} and {homes.get(declared)} both have {declared}"
             homes[declared] = name
-    joined = joined_modules()
+    joined = join_modules()
     assert not re.search(r"^(import|export) ", joined, re.MULTILINE)
 
 
 def test_a_line_of_a_module_fits_the_page() -> None:
     for name in MODULES:
-        long = [number for number, line in enumerate(read(name).splitlines(), 1) if len(line) > 100]
+        long = [
+            number
+            for number, line in enumerate(static_text(name).splitlines(), 1)
+            if len(line) > 100
+        ]
         assert (name, long) == (name, [])
-        assert len(read(name).splitlines()) < 450
+        assert len(static_text(name).splitlines()) < 450
 
 
 @pytest.mark.parametrize("name", TOKENS)

@@ -15,7 +15,7 @@ from matplotlib.text import Text
 
 from regard.core.errors import UserError
 from regard.look import Payload
-from regard.look.figure import ORANGE, written
+from regard.look.figure import ORANGE, printable
 from regard.look.matrix import alignment_figure, grid_figure
 from regard.look.text import LEAST, flow_figure, heat_figure
 from tests.look.hostile import TOKENS, letters
@@ -189,7 +189,7 @@ def test_hostile_tokens_are_drawn_without_a_warning(picture: str) -> None:
     drawn(figure)
     texts = [text.get_text() for text in figure.findobj(Text)]
     if picture != "grid":
-        assert set(written(tokens)) <= set(texts)
+        assert set(printable(tokens)) <= set(texts)
     assert max(map(len, texts)) < 80
     ours = [text for text in figure.findobj(Text) if "$" in text.get_text()]
     assert ours

@@ -14,7 +14,7 @@ from regard.core.axes import Frames, Patches, Slots, Steps
 from regard.core.errors import UserError
 from regard.core.inputs import Image
 from regard.look import Payload, alignment, draw
-from regard.look.picture import fitting
+from regard.look.picture import default_view
 from regard.look.places import UNLIT, image_figure, patch_mask, sound_figure
 from tests.look.hostile import TOKENS
 
@@ -96,11 +96,11 @@ def test_a_sound_without_its_wave_has_only_shades() -> None:
 
 def test_a_memory_has_slots_downward_and_steps_across() -> None:
     payload = Payload.of(torch.eye(3)[:2], Steps.of(2), Slots.of(3), kind="memory")
-    turned = payload.turned
+    turned = payload.transpose()
     assert (turned.queries, turned.keys) == (Slots.of(3), Steps.of(2))
     assert turned.axes == ("slot", "step")
     assert turned.matrix.tolist() == payload.matrix.T.tolist()
-    assert turned.turned.matrix.tolist() == payload.matrix.tolist()
+    assert turned.transpose().matrix.tolist() == payload.matrix.tolist()
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "html"])
@@ -114,7 +114,7 @@ def test_the_view_of_the_input_is_drawn_in_every_form(tmp_path: Path, form: str)
     )
     for axis in axes:
         payload = Payload.of(torch.eye(len(hostile)), hostile, axis)
-        assert fitting([payload]) == "input"
+        assert default_view([payload]) == "input"
         path = tmp_path / f"{axis.kind}.{form}"
         draw([payload], path, view="input")
         assert path.stat().st_size > 3000

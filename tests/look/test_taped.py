@@ -13,7 +13,7 @@ from regard.attention.tape import KINDS, AxisPair
 from regard.core.axes import Frames, Slots, Steps, as_axis
 from regard.core.errors import UserError
 from regard.layers import SelfAttention
-from regard.look import Payload, ancestry, followed, joined, on_axes, payloads
+from regard.look import Payload, ancestry, follow_hypothesis, join_steps, on_axes, payloads
 
 SOURCE, TARGET = ("un", "chat", "noir"), ("a", "black", "cat", ".")
 
@@ -84,7 +84,7 @@ def test_joined_steps_are_what_the_whole_sequence_gives() -> None:
         for t in range(4):
             seen = attend.remember(x[:, :, : t + 1], x[:, :, : t + 1])
             _, past = attend.step(x[:, :, t : t + 1], seen, causal(), past)
-    (steps,) = joined(tape, {"*": (TARGET, TARGET)}, row=1)
+    (steps,) = join_steps(tape, {"*": (TARGET, TARGET)}, row=1)
     assert steps.weights == pytest.approx(at_once.weights, abs=1e-6)
     assert steps.queries.labels == TARGET
     singles = payloads(tape, {"*": (TARGET, TARGET)}, row=1)
@@ -96,7 +96,7 @@ def test_joined_steps_are_what_the_whole_sequence_gives() -> None:
 def test_steps_that_all_call_themselves_the_first_are_counted_on() -> None:
     steps = [random_weights(2, 1, 1, 3) for _ in TARGET]
     tape = tape_of(*(call(weights) for weights in steps))
-    (payload,) = joined(tape, {"cross": (TARGET, SOURCE)})
+    (payload,) = join_steps(tape, {"cross": (TARGET, SOURCE)})
     assert payload.queries.labels == TARGET
     assert payload.matrix.tolist() == [step[0, 0, 0].tolist() for step in steps]
     assert [each.queries.labels for each in payloads(tape, {"cross": (TARGET, SOURCE)})] == [
@@ -106,7 +106,7 @@ def test_steps_that_all_call_themselves_the_first_are_counted_on() -> None:
 
 def test_steps_after_a_sentence_has_ended_are_left_out() -> None:
     tape = tape_of(*(call(random_weights(2, 1, 1, 3)) for _ in range(6)))
-    (payload,) = joined(tape, {"*": (TARGET, SOURCE)})
+    (payload,) = join_steps(tape, {"*": (TARGET, SOURCE)})
     assert payload.matrix.shape == (4, 3)
 
 
@@ -162,7 +162,7 @@ def test_a_hypothesis_is_followed_as_a_literal_loop_would(data: st.DataObject) -
 def test_a_followed_hypothesis_carries_its_words_and_its_ancestry() -> None:
     steps = [random_weights(2, 2, 1, 3), random_weights(2, 2, 4, 3), random_weights(2, 2, 4, 3)]
     tape = tape_of(*(call(step) for step in steps))
-    (payload,) = followed(tape, {"*": (TARGET[:3], SOURCE)}, rows=[1, 6, 4], beams=4)
+    (payload,) = follow_hypothesis(tape, {"*": (TARGET[:3], SOURCE)}, rows=[1, 6, 4], beams=4)
     assert payload.rows == (1, 6, 4)
     assert payload.queries.labels == TARGET[:3]
     expected = torch.stack([steps[0][1, :, 0], steps[1][1, :, 2], steps[2][1, :, 0]], dim=1)
@@ -274,7 +274,7 @@ def three_steps() -> Tape:
 BAD: dict[str, tuple[Callable[[], object], str]] = {
     "site": (lambda: payloads(one(), {"corss": (TARGET, SOURCE)}), "did you mean 'cross'"),
     "row": (lambda: payloads(one(), {"*": (TARGET, SOURCE)}, row=2), r"row 2 .* \(rows 0 to 1\)"),
-    "from the end": (lambda: joined(one(), {"*": (TARGET, SOURCE)}, row=-1), "row -1"),
+    "from the end": (lambda: join_steps(one(), {"*": (TARGET, SOURCE)}, row=-1), "row -1"),
     "few keys": (
         lambda: payloads(one(), {"*": (TARGET, SOURCE[:2])}),
         "3 keys, and those beyond the 2 .* no padding",
@@ -282,25 +282,25 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "many keys": (lambda: payloads(one(), {"*": (TARGET, TARGET)}), "3 keys, but 4 labels"),
     "many queries": (lambda: payloads(one(), {"*": ("abcde", SOURCE)}), "4 queries, but 5 labels"),
     "no queries": (lambda: payloads(one(), {"*": ("", SOURCE)}), "labels for 0 of them only"),
-    "many steps": (lambda: joined(three_steps(), {"*": (TARGET, SOURCE)}), "3 queries, but 4"),
+    "many steps": (lambda: join_steps(three_steps(), {"*": (TARGET, SOURCE)}), "3 queries, but 4"),
     "twice": (
-        lambda: joined(
+        lambda: join_steps(
             tape_of(call(random_weights(2, 1, 4, 3)), call(random_weights(2, 1, 4, 3))),
             {"*": (TARGET, SOURCE)},
         ),
         "start over.*payloads",
     ),
     "long ancestry": (
-        lambda: followed(three_steps(), {"*": (TARGET, SOURCE)}, rows=[0, 0, 0, 0]),
+        lambda: follow_hypothesis(three_steps(), {"*": (TARGET, SOURCE)}, rows=[0, 0, 0, 0]),
         "4 rows needs a call for each, and 3",
     ),
     "no ancestry": (lambda: ancestry([random_weights(1, 1, 1, 3)], []), "0 rows"),
     "words of another": (
-        lambda: followed(three_steps(), {"*": (TARGET, SOURCE)}, rows=[0, 0]),
+        lambda: follow_hypothesis(three_steps(), {"*": (TARGET, SOURCE)}, rows=[0, 0]),
         "4 labels for 2 queries",
     ),
     "row of a step": (
-        lambda: followed(three_steps(), {"*": (TARGET[:3], SOURCE)}, rows=[0, 4, 0]),
+        lambda: follow_hypothesis(three_steps(), {"*": (TARGET[:3], SOURCE)}, rows=[0, 4, 0]),
         "step 1: row 4 was asked for, but there are 4",
     ),
     "a prompt": (

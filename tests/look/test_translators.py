@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import record
-from regard.look import Payload, followed, joined, payloads
+from regard.look import Payload, follow_hypothesis, join_steps, payloads
 from regard.models.translation.bahdanau import Bahdanau
 from regard.models.translation.luong import Luong
 from regard.models.translation.transformer import Transformer
@@ -69,7 +69,7 @@ def test_joined_steps_look_where_the_whole_target_does(name: str, sentence: int)
         for t in range(4):
             _, state = model.step(tokens[:, t], state)
     labels = labels_of(name, sentence)
-    same(joined(steps, labels, row=sentence), joined(whole, labels, row=sentence))
+    same(join_steps(steps, labels, row=sentence), join_steps(whole, labels, row=sentence))
 
 
 @pytest.mark.parametrize("sentence", [0, 1])
@@ -98,8 +98,8 @@ def test_a_hypothesis_is_followed_through_a_beam_that_changes_places(
         with torch.no_grad(), record(model) as whole:
             model({**alone, "tokens": tokens})
         labels = labels_of(name, sentence)
-        found = followed(tape, labels, rows=rows, beams=BEAMS)
-        same(found, joined(whole, labels))
+        found = follow_hypothesis(tape, labels, rows=rows, beams=BEAMS)
+        same(found, join_steps(whole, labels))
         assert {each.rows for each in found} == {tuple(rows)}
 
 
