@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from regard.core.errors import UserError
 from regard.core.inputs import kind_name
 from regard.core.protocols import Bounded, Stepper
-from regard.look.compact import as_json, packed
+from regard.look.compact import as_json, pack
 from regard.serve import schema, work
 from regard.serve.completions import collected, prepared, streamed
 from regard.serve.curves import curves
@@ -152,7 +152,7 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
         found = await asked_of(request, asked, lambda run: work.showing(run, asked, limits))
         if asked.form == "packed":
             made = await asyncio.to_thread(
-                lambda: as_json(packed(found.payloads, title=found.title))
+                lambda: as_json(pack(found.payloads, title=found.title))
             )
             return Response(made, media_type="application/json")
         plain = [json.loads(payload.to_json()) for payload in found.payloads]
