@@ -29,10 +29,9 @@ ARROWS: dict[str, set[str]] = {
     "runs": {
         "core", "attention", "data", "decode", "hub", "layers", "look", "models", "train", *TASKS,
     },
-    "inference": {"core", "attention", "data", "decode", "layers", "look", "runs", "serve", *TASKS},
-    "explain": {
-        "core", "attention", "data", "inference", "layers", "look", "models", "outputs", "runs",
-        "train", *TASKS,
+    "explain": {"core", "attention", "layers", "look", "models", "runs", "train", *TASKS},
+    "inference": {
+        "core", "attention", "data", "decode", "explain", "layers", "look", "runs", "serve", *TASKS,
     },
     "experiments": {
         "core", "attention", "explain", "inference", "layers", "models", "runs", "train", *TASKS,
