@@ -164,5 +164,5 @@ def test_what_cannot_have_a_cache_is_refused(as_users_run_it: None) -> None:
         NeuralCache(settings(), V, source=pointer)
     model = NeuralCache(settings(), V, source=GPT(GPT.Config(width=8, heads=2), V))
     state = model.start({"tokens": torch.tensor([[1]])})
-    with pytest.raises(UserError, match="GPT hands nothing on"):
+    with pytest.raises(UserError, match="GPT has no carry"):
         model.step(torch.tensor([1]), state)

@@ -1,9 +1,9 @@
-"""A recurrent language model that looks back at its own earlier states (Daniluk et al. 2017).
+"""A recurrent language model with attention to its own earlier states (Daniluk et al. 2017).
 
 With h_i the states of the RNN, r_t = Σ α_ti h_i over the `memory` states before t, never t itself,
 and both go to the output layer, p = softmax(V h_t + V W r_t + b): the softmax over [h; r], whose
 half for r is factored. Any score of the table serves; the paper's is the additive one. The first
-token of a text has nothing to look back on, and r is zero there.
+token of a text has no earlier state, and r is zero there.
 
 The RNN runs over the whole window, fused; then one attention serves all positions. Only scores that
 need the row before (location-aware, coverage) go row by row, and `location`, whose places are
@@ -12,7 +12,7 @@ counted from the oldest state in memory, so that they mean the same wherever a t
 Departures: the paper has h* = tanh(W [h; r]) before the output layer (section 2.1). That layer
 learns a constant first, and a small model is slow to leave it: after an epoch in the setting of the
 recipe ptb-lstm its validation perplexity was 248, that of the LSTM alone 215. States of the window
-before are looked at but not learnt through.
+before are attended to without a gradient.
 
 >>> import torch
 >>> config = AttentionRNNLM.Config(width=8, layers=1, memory=2)
@@ -44,7 +44,7 @@ class AttentionRNNLM(Carrying):
         score: str = "additive"
         """How well an earlier state matches the present one; any of SCORES."""
         memory: PositiveInt = 35
-        """How many earlier states it can look back on."""
+        """How many earlier states it attends to."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -55,24 +55,26 @@ class AttentionRNNLM(Carrying):
         self.attend = Attend(score, axes=("position", "earlier" if self.by_row else "position"))
         self.mask = window(left=config.memory) & ~window(left=0)
         self.join = nn.Linear(config.width, config.width, bias=False)
-        nn.init.zeros_(self.join.weight)  # it begins as the RNN alone, and learns what to add
+        nn.init.zeros_(self.join.weight)  # at first this is the RNN alone
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, and the states that later ones may look back on."""
+        """The next token after each, and the states that later tokens may attend to."""
         states, state = self.rnn.read(batch["tokens"], RecurrentState.of(carry))
         known = following(carry, "states", states)  # [B,K,D]
-        handed = {**state.carry(), "states": recent(known, self.config.memory)}
+        carried = {**state.carry(), "states": recent(known, self.config.memory)}
         if self.by_row:
-            past = Past(weights=_looked(carry, "weights"), total=_looked(carry, "total"))
+            past = Past(
+                weights=_carried_past(carry, "weights"), total=_carried_past(carry, "total")
+            )
             context, past = self._row_by_row(states, known, past)
             if past.weights is not None and past.total is not None and self.attend.sequential:
-                handed["weights"] = past.weights[:, 0, 0].detach()
-                handed["total"] = past.total[:, 0, 0].detach()
+                carried["weights"] = past.weights[:, 0, 0].detach()
+                carried["total"] = past.total[:, 0, 0].detach()
         else:
             memory = self.attend.remember(known[:, None], known[:, None])
             past = Past(first=known.shape[1] - states.shape[1])
             context = self.attend(states[:, None], memory, self.mask, past).squeeze(1)  # [B,T,D]
-        return self.rnn.predict(self.rnn.drop(states + self.join(context)), handed)
+        return self.rnn.predict(self.rnn.drop(states + self.join(context)), carried)
 
     def _row_by_row(
         self, states: Float[Tensor, "B T D"], known: Float[Tensor, "B K D"], past: Past
@@ -101,8 +103,8 @@ def _score_over(name: str, width: int, memory: int) -> Score:
     return kind(width, longest=memory) if kind is Location else kind.sized(width, width, 1)
 
 
-def _looked(carry: Carry | None, name: str) -> Float[Tensor, "B 1 1 K"] | None:
-    """Where the row before looked, as it was carried."""
+def _carried_past(carry: Carry | None, name: str) -> Float[Tensor, "B 1 1 K"] | None:
+    """The attention weights of the row before, from the carry."""
     return None if carry is None or name not in carry else carry[name][:, None, None]
 
 

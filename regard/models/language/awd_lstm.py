@@ -2,8 +2,8 @@
 
 Recurrent weights, whole words, and states are dropped, each at its own rate (sections 2 and 4); the
 embedding is the output layer, so the last LSTM is as wide as the words. It is the language model of
-ULMFiT (Howard and Ruder 2018): with `source`, its weights begin as those of a trained run, whose
-vocabulary it takes too, to go on with other text.
+ULMFiT (Howard and Ruder 2018): with `source`, it is initialised from a trained run, with the
+vocabulary of that run, and trained further on other text.
 
 Departures: windows have a fixed length, and averaged SGD is the training's (`weights = "average"`);
 neither activation regularisation nor its temporal kin.
@@ -46,7 +46,7 @@ class AWDLSTM(Carrying):
         """Of the layers below the last."""
         layers: PositiveInt = 3
         source: str | None = None
-        """A run of such a model to begin with; sizes must be the same."""
+        """A run of such a model to initialise from; sizes must be the same."""
         drop_words: float = _Share
         """Of whole words."""
         drop_inputs: float = _Share
@@ -56,9 +56,9 @@ class AWDLSTM(Carrying):
         drop_weights: float = _Share
         """Of recurrent weights."""
         drop_outputs: float = _Share
-        """Of what the output layer sees."""
+        """Of what enters the output layer."""
         init_range: float = Field(0.1, gt=0)
-        """Words start uniform between minus this and this."""
+        """Words are initialised uniformly between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class AWDLSTM(Carrying):
             initialise_from(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, and the state to hand on."""
+        """The next token after each, and the state for the next window."""
         layers, states = self.read_layers(batch["tokens"], _cells_in(carry, len(self.cells)))
         top = self.leave(layers[-1])
         return SoftmaxOutput(top, self.embed.weight, self.bias, carry=_cells_out(states))
@@ -87,18 +87,18 @@ class AWDLSTM(Carrying):
     def read_layers(
         self, tokens: Int[Tensor, "B T"], states: Sequence[CellState] | None = None
     ) -> tuple[list[Tensor], list[CellState]]:
-        """The state of every layer after each token, and where each layer has come to."""
+        """The state of every layer after each token, and the last state of each layer."""
         table = dropped_words(self.embed.weight, self.config.drop_words, self.training)
         x = self.enter(F.embedding(tokens, table))  # [B,T,D]
-        said: list[Tensor] = []
+        outputs: list[Tensor] = []
         after: list[CellState] = []
         for depth, cell in enumerate(self.cells):
             if depth:
                 x = self.between(x)
             x, state = cell(x, None if states is None else states[depth])
-            said.append(x)
+            outputs.append(x)
             after.append(state)
-        return said, after
+        return outputs, after
 
     def stages(self) -> list[list[nn.Parameter]]:
         """Words, which are the output layer too, and each LSTM."""
@@ -120,7 +120,7 @@ class AWDLSTM(Carrying):
 
 
 def _cells_in(carry: Carry | None, layers: int) -> list[CellState] | None:
-    """The states of the layers, if there are any in what was handed on."""
+    """The states of the layers in a carry; None without one."""
     if carry is None:
         return None
     names = [(f"hidden.{depth}", f"cell.{depth}") for depth in range(layers)]
@@ -128,7 +128,7 @@ def _cells_in(carry: Carry | None, layers: int) -> list[CellState] | None:
 
 
 def _cells_out(states: Sequence[CellState]) -> Carry:
-    """States to hand on, with the batch first."""
+    """States to carry, with the batch first."""
     hidden = {f"hidden.{place}": h.detach()[0] for place, (h, _) in enumerate(states)}
     cells = {f"cell.{place}": c.detach()[0] for place, (_, c) in enumerate(states)}
     return {**hidden, **cells}

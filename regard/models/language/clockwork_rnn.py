@@ -54,7 +54,7 @@ class ClockworkRNN(Carrying):
         tied: bool = False
         """Use the embedding as output layer."""
         init_range: float = Field(0.1, gt=0)
-        """Embedding and output layer start uniform between minus this and this."""
+        """Embedding and output layer are initialised uniformly between minus this and this."""
 
         @field_validator("periods")
         @classmethod
@@ -77,29 +77,29 @@ class ClockworkRNN(Carrying):
         )
         count = len(config.periods)
         self.size = divides("width", config.width, "modules (one for each period)", count)
-        # from the fastest to the slowest, which hears the tokens alone
+        # from the fastest to the slowest, which reads the tokens alone
         self.clocks = nn.ModuleList(
             nn.RNN(config.width + slower * self.size, self.size, batch_first=True)
             for slower in reversed(range(count))
         )
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, with the state and the time to hand on."""
+        """The next token after each; the state and the time are carried."""
         x = self.words(batch["tokens"])
         time = 0 if carry is None else int(carry["time"])
         start = x.new_zeros(len(x), self.config.width) if carry is None else carry["hidden"]
-        held = x.new_zeros(len(x), x.shape[1] + 1, 0)  # [B,T,D] of slower modules, none yet
+        states = x.new_zeros(len(x), x.shape[1] + 1, 0)  # [B,T,D] of slower modules, none yet
         modules = zip(self.config.periods, self.clocks, start.split(self.size, dim=1), strict=True)
         for period, clock, before in reversed(list(modules)):
-            heard = torch.cat((x, held[:, :-1]), dim=2)  # what it would hear at each time
-            held = torch.cat((_ticked(clock, heard, before, period, time), held), dim=2)
-        handed = {"hidden": held[:, -1].detach(), "time": torch.tensor(time + x.shape[1])}
-        return self.words.predict(held[:, 1:], handed)
+            inputs = torch.cat((x, states[:, :-1]), dim=2)  # at each time
+            states = torch.cat((_ticked(clock, inputs, before, period, time), states), dim=2)
+        carried = {"hidden": states[:, -1].detach(), "time": torch.tensor(time + x.shape[1])}
+        return self.words.predict(states[:, 1:], carried)
 
 
 def _ticked(
     clock: nn.Module,
-    heard: Float[Tensor, "B T C"],
+    inputs: Float[Tensor, "B T C"],
     before: Float[Tensor, "B D"],
     period: int,
     time: int,
@@ -107,9 +107,9 @@ def _ticked(
     """The state of a module before the first token, whose time is given, and after each token."""
     first = -time % period
     states = before.unsqueeze(1)  # [B,1,D]
-    if first < heard.shape[1]:
-        new, _ = clock(heard[:, first::period], before.unsqueeze(0).contiguous())
+    if first < inputs.shape[1]:
+        new, _ = clock(inputs[:, first::period], before.unsqueeze(0).contiguous())
         states = torch.cat((states, new), dim=1)
-    tokens = torch.arange(heard.shape[1] + 1, device=heard.device)
+    tokens = torch.arange(inputs.shape[1] + 1, device=inputs.device)
     ticks = (tokens - first + period - 1).div(period, rounding_mode="floor").clamp_min(0)
     return states.index_select(1, ticks)

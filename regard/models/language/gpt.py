@@ -1,8 +1,8 @@
 """A decoder-only Transformer: GPT (Radford et al. 2018) and GPT-2 (Radford et al. 2019).
 
 GPT normalises after each sum, GPT-2 inside each branch and once more at the end; both learn their
-positions and use the embedding as output layer. Rotary positions, shared key heads and any score or
-weighing of the tables are a word in the config.
+positions and use the embedding as output layer. Rotary positions, shared key heads, and any score
+or weighing of the tables are set in the config.
 
 >>> import torch
 >>> model = GPT(GPT.Config(width=16, heads=2, layers=2, context=8), vocabulary=10)
@@ -40,7 +40,7 @@ from regard.outputs.next_token import SoftmaxOutput
 
 @dataclass(frozen=True)
 class GPTState:
-    """What every layer has seen."""
+    """The keys and values of every layer."""
 
     caches: tuple[Cache, ...]
 
@@ -50,7 +50,7 @@ class GPTState:
         return self.caches[0].length
 
     def mask(self) -> Mask:
-        """What the tokens of the next call may look at."""
+        """Which keys the tokens of the next call may attend to."""
         empty = self.caches[0].empty
         if empty is None:
             return _CAUSAL
@@ -88,9 +88,9 @@ class GPT(nn.Module):
         heads: PositiveInt = 4
         layers: PositiveInt = 4
         heads_left: tuple[PositiveInt, ...] | None = None
-        """How many heads each layer has, where some were taken out (regard/experiments/heads.py)."""
+        """How many heads each layer has, if some were pruned (regard/experiments/heads.py)."""
         context: PositiveInt = 64
-        """The most tokens it can look back on."""
+        """The most tokens it can read."""
         hidden: PositiveInt | None = None
         """Units of the feed-forward layers; four times the width if not given."""
         key_heads: PositiveInt | None = None
@@ -106,18 +106,18 @@ class GPT(nn.Module):
         tied: bool = True
         """Use the embedding as output layer."""
         norm_eps: float = Field(1e-5, gt=0)
-        """What keeps the norms from dividing by nothing."""
+        """Added to the variance in each norm."""
         dropout: float = Field(0.0, ge=0, lt=1)
-        """On what each branch adds."""
+        """On the output of each residual branch."""
         embedding_dropout: float | None = Field(None, ge=0, lt=1)
         """On embeddings with their positions; as `dropout` if not given."""
         attention_dropout: float | None = Field(None, ge=0, lt=1)
-        """On the weights of attention; as `dropout` if not given."""
+        """On attention weights; as `dropout` if not given."""
         recompute: bool = False
-        """Compute layers once more on the way back instead of holding what they made: less memory
-        for a third more time (Chen et al. 2016)."""
+        """Compute layers again in the backward pass instead of keeping their activations: less
+        memory for a third more time (Chen et al. 2016)."""
         source: str | None = None
-        """A run of such a model to begin with; sizes must be the same."""
+        """A run of such a model to initialise from; sizes must be the same."""
 
     def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
         super().__init__()
@@ -168,9 +168,9 @@ class GPT(nn.Module):
         )
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The tables of tokens and positions, each layer, and what is on top if there is anything.
+        """The embeddings of tokens and positions, each layer, and the output layer.
 
-        A tied output layer is the table of tokens, and learns with it.
+        A tied output layer is the embedding, in the first stage.
         """
         places = [] if self.position is None else list(self.position.parameters())
         first = [*self.embed.parameters(), *places]
@@ -189,13 +189,13 @@ class GPT(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token; nothing is handed on."""
+        """The next token after each; there is no carry."""
         return self.predicted(self.states(batch["tokens"]))
 
     def states(
         self, tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"] | None = None
     ) -> Float[Tensor, "B T D"]:
-        """What the last layer makes of each token; those behind it do not count, nor padding."""
+        """The last layer at each token, from that token and those before it; padding is masked."""
         x = self._entered(tokens, 0, 0)
         padded = lengths is not None and int(lengths.min()) < tokens.shape[1]
         mask = _CAUSAL & padding(lengths) if lengths is not None and padded else _CAUSAL
@@ -206,7 +206,7 @@ class GPT(nn.Module):
         return normed
 
     def predicted(self, states: Float[Tensor, "B T D"]) -> SoftmaxOutput:
-        """What follows each of these states."""
+        """The next token after each of these states."""
         table = self.embed.table if self.output is None else self.output
         return SoftmaxOutput(states, table.weight)
 
@@ -253,7 +253,7 @@ class GPT(nn.Module):
         return logits, GPTStepState(state.decoder, store)
 
     def join(self, states: Sequence[GPTState | GPTStepState]) -> GPTState | GPTStepState | None:
-        """All rows as one batch, however long each is; None if attention minds where keys stand."""
+        """All rows as one batch, of any lengths; None if scores depend on positions of keys."""
         if not all(state.length for state in states):
             return None  # there is nothing to join yet
         if not all(block.attention.attend.by_content for block in self._blocks()):

@@ -2,8 +2,8 @@
 
 Three GRUs (section 3). An encoder reads each turn from a fresh start, and its last state is the
 turn's vector; the context network takes one step per turn, s_m = GRU(s_m-1, turn_m); a decoder
-writes each turn from d_0 = tanh(D_0 s_m-1 + b_0), where s_m-1 knows the turns before and
-nothing of the present one. The next word is predicted from ω = H_o d + E_o w + b_o.
+writes each turn from d_0 = tanh(D_0 s_m-1 + b_0), where s_m-1 is a summary of the turns before the
+present one. The next word is predicted from ω = H_o d + E_o w + b_o.
 
 Here the turns come as one stream of tokens, in which the token `end` closes each, so that its
 perplexity can be compared with that of any language model. The closing token ends the turn for the
@@ -46,7 +46,7 @@ class Pieces:
     starts: Int[Tensor, "N"]
     """The position of its first token."""
     fresh: Bool[Tensor, "N 1"]
-    """Does it begin with a cut? Else it goes on from the window before."""
+    """Does it begin with a cut? Else it continues the window before."""
     lengths: tuple[int, ...]
 
     @staticmethod
@@ -86,7 +86,7 @@ class HRED(Carrying):
         tied: bool = False
         """Use the embedding as output layer."""
         init_range: float = Field(0.1, gt=0)
-        """Embedding and output layer start uniform between minus this and this."""
+        """Embedding and output layer are initialised uniformly between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class HRED(Carrying):
         return self.config.end
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, and the states of the three networks to hand on."""
+        """The next token after each; the states of the three networks are carried."""
         tokens = batch["tokens"]
         x = self.words(tokens)
         ends = tokens == self.config.end  # [B,T]
@@ -124,13 +124,13 @@ class HRED(Carrying):
         opened = self.begin(contexts[pieces.rows, turn[pieces.rows, pieces.starts]]).tanh()  # [N,D]
         before = torch.where(pieces.fresh, opened, carry["decoder"][pieces.rows])
         decoded = pieces.read(self.decoder, x, before)
-        handed = {
+        carried = {
             "encoder": encoded[:, -1] * ~ends[:, -1:],
             "context": contexts[torch.arange(len(x), device=x.device), turn[:, -1]],
             "decoder": decoded[:, -1],
         }
         merged = self.merge(torch.cat((decoded, x), dim=2))
-        return self.words.predict(merged, {name: each.detach() for name, each in handed.items()})
+        return self.words.predict(merged, {name: each.detach() for name, each in carried.items()})
 
     def _before(self, x: Tensor) -> Carry:
         """The states before a stream."""
@@ -147,7 +147,7 @@ class HRED(Carrying):
     def _contexts(self, encoded: Tensor, ends: Tensor, before: Tensor) -> Float[Tensor, "B K W"]:
         """The context after 0, 1, 2, ... of the turns that end in this window.
 
-        Streams with fewer turns than others are filled up behind their last, where none looks.
+        Streams with fewer turns than others are padded behind their last turn.
         """
         rows, at = ends.nonzero().unbind(1)
         most = int(ends.sum(1).max())

@@ -12,9 +12,9 @@ At the first step the tape is empty, and h̃ and c̃ are zero.
 
 Departures: the tape holds the last `tape` steps, where the paper reads sentences whole; it is
 carried from window to window, without gradient; gates have a bias. With `recency`, a_i also has a
-learnt number for how far back i is, which begins as -recency times the distance: the model then
-begins much like an LSTM, which knows its last state from others without having to learn it. Layers
-are stacked plainly, each with a tape of its own.
+learnt number for how far back i is, initialised as -recency times the distance: the model is then
+much like an LSTM at first, which tells its last state from others without learning it. Layers are
+stacked plainly, each with a tape of its own.
 
 Steps depend on one another through h̃, so time is a loop: W_x x is taken out of it, W_h h_i is
 computed once for each i, and h̃ is multiplied once for gates and next query.
@@ -42,7 +42,7 @@ from regard.outputs.next_token import SoftmaxOutput
 
 
 class IntraScore(Score):
-    """a_i = vᵀ tanh(W_h h_i + q): additive, for queries q = W_x x + W_h̃ h̃ that come ready made."""
+    """a_i = vᵀ tanh(W_h h_i + q): additive, for queries q = W_x x + W_h̃ h̃."""
 
     def __init__(self, width: int, tape: int, recency: float) -> None:
         super().__init__(width)
@@ -53,8 +53,8 @@ class IntraScore(Score):
 
     def prepare(self, key: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K F"]:
         """W_h h, once for each state."""
-        answered: Tensor = self.answer(key)
-        return answered
+        prepared: Tensor = self.answer(key)
+        return prepared
 
     def forward(
         self, query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K F"], past: Past = START
@@ -129,12 +129,12 @@ class LSTMN(Carrying):
         tape: PositiveInt = 35
         """How many earlier steps are kept."""
         recency: float = Field(0.0, ge=0)
-        """How much less a state is looked at for each step back, at first; 0 is the paper's."""
+        """How much the score of a state falls for each step back, at first; 0 is the paper's."""
         dropout: float = Field(0.0, ge=0, lt=1)
         tied: bool = False
         """Use the embedding as output layer."""
         init_range: float = Field(0.1, gt=0)
-        """Embedding and output layer start uniform between minus this and this."""
+        """Embedding and output layer are initialised uniformly between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class LSTMN(Carrying):
         )
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, and the tapes to hand on."""
+        """The next token after each; the tapes are carried."""
         x = self.words(batch["tokens"])
         if carry is None:
             empty = x.new_zeros(len(x), len(self.layers), 0, 2 * self.config.width)
@@ -163,5 +163,5 @@ class LSTMN(Carrying):
             x, tape, summary = layer(x, carry["tape"][:, index], carry["summary"][:, index])
             tapes.append(recent(tape, self.config.tape))
             summaries.append(summary.detach())
-        handed = {"tape": torch.stack(tapes, dim=1), "summary": torch.stack(summaries, dim=1)}
-        return self.words.predict(x, handed)
+        carried = {"tape": torch.stack(tapes, dim=1), "summary": torch.stack(summaries, dim=1)}
+        return self.words.predict(x, carried)

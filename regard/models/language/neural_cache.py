@@ -1,6 +1,6 @@
 """A neural cache over a language model that is already trained (Grave et al. 2017).
 
-With h_i the states that the model's output layer sees and x_i the words (section 3):
+With h_i the inputs of the model's output layer and x_i the words (section 3):
 
     p_cache(w) ∝ Σ exp(θ h_t·h_i) over the last `size` i < t whose next word x_i+1 is w
     p(w) = (1 - λ) p_vocab(w) + λ p_cache(w)
@@ -27,7 +27,8 @@ from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from regard.attention import Attend, Dot, Past, window
+from regard.attention import Attend, Dot, Past
+from regard.attention import window as sliding_window
 from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
@@ -36,26 +37,26 @@ from regard.outputs.next_token import SoftmaxOutput
 from regard.outputs.pointer import PointerMixture
 
 _FROZEN = "frozen."
-"""How the names of the frozen model's own carry begin in the carry of both."""
+"""The prefix of the frozen model's own carry in the carry of both."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A window as the cache sees it."""
+class CachedWindow:
+    """A window of text beside the cache."""
 
     words: SoftmaxOutput
-    """What the model says by itself."""
+    """What the model predicts without the cache."""
     keys: Float[Tensor, "B K D"]
     """The states whose next word is known: those carried, and all but the last of the window."""
-    held: Int[Tensor, "B K"]
+    key_tokens: Int[Tensor, "B K"]
     """The word after each of them."""
     first: int
-    """Where the first state of the window stands among them."""
+    """The position of the window's first state among them."""
     carry: Carry
 
 
 class NeuralCache(Carrying):
-    """A frozen language model that remembers which words followed its recent states."""
+    """A frozen language model, and a cache of the words after its recent states."""
 
     class Config(Config):
         """What a recipe may choose."""
@@ -65,41 +66,41 @@ class NeuralCache(Carrying):
         size: PositiveInt = 500
         """How many states are kept."""
         theta: float = Field(0.3, gt=0)
-        """How sharply the cache prefers states that are like the present one: θ, to begin with."""
+        """How sharply the cache prefers states that are like the present one: θ, at first."""
         mix: float = Field(0.1, gt=0, lt=1)
-        """How much of the probability is the cache's: λ, to begin with."""
+        """How much of the probability is the cache's: λ, at first."""
 
     def __init__(self, config: Config, vocabulary: int, *, source: nn.Module) -> None:
         super().__init__()
         self.config = config
         self.frozen = source.requires_grad_(False)
-        self.mask = window(left=config.size) & ~window(left=0)
+        self.mask = sliding_window(left=config.size) & ~sliding_window(left=0)
         self.attend = Attend(Dot(_width_of(source)), kind="pointer", axes=("position", "next"))
         self.log_theta = nn.Parameter(torch.tensor(log(config.theta)))
         self.mix_logit = nn.Parameter(torch.tensor(log(config.mix / (1 - config.mix))))
 
     def train(self, mode: bool = True) -> "NeuralCache":
-        """The model under the cache never trains, and drops nothing."""
+        """The model under the cache stays in evaluation mode."""
         super().train(mode)
         self.frozen.eval()
         return self
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
-        """What follows each token, and the cache to hand on."""
-        seen = self.look(batch["tokens"], carry)
-        keys = seen.keys[:, None]  # [B,1,K,D]
+        """The next token after each; the cache is carried."""
+        window = self.read(batch["tokens"], carry)
+        keys = window.keys[:, None]  # [B,1,K,D]
         weights = self.attend.weights(
-            self.log_theta.exp() * seen.words.states[:, None],
+            self.log_theta.exp() * window.words.states[:, None],
             self.attend.remember(keys, keys),
             self.mask,
-            Past(first=seen.first),
+            Past(first=window.first),
         ).squeeze(1)  # [B,T,K]
-        pointed = self.mix_logit.sigmoid() * weights
-        share = 1 - pointed.sum(2)  # [B,T], one where the cache is empty
-        return PointerMixture(seen.words, share, pointed, seen.held, carry=seen.carry)
+        pointer = self.mix_logit.sigmoid() * weights
+        share = 1 - pointer.sum(2)  # [B,T], one where the cache is empty
+        return PointerMixture(window.words, share, pointer, window.key_tokens, carry=window.carry)
 
     @torch.no_grad()
-    def look(self, tokens: Int[Tensor, "B T"], carry: Carry | None) -> Seen:
+    def read(self, tokens: Int[Tensor, "B T"], carry: Carry | None) -> CachedWindow:
         """Run the model over a window, and put its states beside those of the cache."""
         own = {
             name.removeprefix(_FROZEN): each
@@ -109,13 +110,13 @@ class NeuralCache(Carrying):
         output = self.frozen({"tokens": tokens}, own or None)
         words = _softmax_of(output, self.frozen)
         states = following(carry, "states", words.states)  # [B,K,D]
-        read = following(carry, "tokens", tokens)  # [B,K]
+        tokens_read = following(carry, "tokens", tokens)  # [B,K]
         size = self.config.size
-        cache = {"states": recent(states, size), "tokens": recent(read, size)}
-        return Seen(
+        cache = {"states": recent(states, size), "tokens": recent(tokens_read, size)}
+        return CachedWindow(
             words=words,
             keys=states[:, :-1],
-            held=read[:, 1:],
+            key_tokens=tokens_read[:, 1:],
             first=states.shape[1] - tokens.shape[1],
             carry={
                 **cache,
@@ -130,14 +131,14 @@ class NeuralCache(Carrying):
         logits, after = super().step(tokens, state)
         if not any(name.startswith(_FROZEN) for name in after.carry or {}):
             raise UserError(
-                f"{type(self.frozen).__name__} hands nothing on from one window to the next, so "
-                "under a neural cache it can be evaluated but not stepped"
+                f"{type(self.frozen).__name__} has no carry, so "
+                "under a neural cache it can be evaluated but cannot generate"
             )
         return logits, after
 
 
 def _width_of(model: nn.Module) -> int:
-    """How wide the states are that its output layer sees: found by asking what follows token 0."""
+    """The width of its output layer's input, from a call with token 0."""
     device = next((each.device for each in model.parameters()), None)
     with torch.no_grad():
         output = model({"tokens": torch.zeros(1, 1, dtype=torch.long, device=device)})
@@ -145,10 +146,10 @@ def _width_of(model: nn.Module) -> int:
 
 
 def _softmax_of(output: object, model: nn.Module) -> SoftmaxOutput:
-    """The prediction, if it is that of a plain output layer, which is not learnt through."""
+    """The output of a plain output layer, without the gradient of that layer."""
     if not isinstance(output, SoftmaxOutput):
         raise UserError(
-            "a neural cache compares the states that an output layer sees, but "
+            "a neural cache compares the inputs of an output layer, but "
             f"{type(model).__name__} returns {type(output).__name__}"
         )
     bias = None if output.bias is None else output.bias.detach()

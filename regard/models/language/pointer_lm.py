@@ -5,11 +5,11 @@ gives the sentinel's weight g and the weights a_i of the last L positions (secti
 
     p(w) = g p_vocab(w) + Σ a_i over all positions i that hold w,
 
-so that the pointer has the mass 1 - g without being told. State h_i stands for x_i, the word just
+so that the pointer has the mass 1 - g. State h_i stands for x_i, the word just
 read, as in the paper (the neural cache pairs it with the word after).
 
 The sentinel is a key like the others, at place 0 of the memory; `record` shows it in column 0.
-Departures: states of the window before are pointed at but not learnt through; dropout falls where
+Departures: states of the window before can be pointed at, without a gradient; dropout is where
 Zaremba et al. have it.
 
 >>> import torch
@@ -30,11 +30,11 @@ from regard.models.language.rnn_lm import RNNLM, RecurrentState
 from regard.outputs.pointer import PointerMixture
 
 _SENTINEL = Mask(lambda query, key: key == 0, "sentinel()", by_row=False)
-"""The first key, which every query may look at."""
+"""The first key, which every query may attend to."""
 
 
 class PointerLM(Carrying):
-    """An RNN that says a word itself or points at a recent one."""
+    """An RNN that generates a word or points at a recent one."""
 
     class Config(RNNLM.Config):
         """What a recipe may choose: the RNN's settings, and this."""
@@ -53,11 +53,11 @@ class PointerLM(Carrying):
         nn.init.uniform_(self.sentinel, -config.init_range, config.init_range)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
-        """What follows each token, and the words that later ones may point at."""
+        """The next token after each, and the words that later tokens may point at."""
         tokens = batch["tokens"]
         states, state = self.rnn.read(tokens, RecurrentState.of(carry))
         known = following(carry, "states", states)  # [B,K,D]
-        held = following(carry, "tokens", tokens)  # [B,K]
+        key_tokens = following(carry, "tokens", tokens)  # [B,K]
         sentinel = self.sentinel.expand(known.shape[0], 1, -1)
         keys = torch.cat((sentinel, known), dim=1)[:, None]  # [B,1,K,D]
         first = keys.shape[2] - tokens.shape[1]
@@ -69,6 +69,6 @@ class PointerLM(Carrying):
         ).squeeze(1)  # [B,T,K]
         words = self.rnn.predict(self.rnn.drop(states))
         memory = self.config.memory
-        handed = {"states": recent(known, memory), "tokens": recent(held, memory)}
-        carry = {**state.carry(), **handed}
-        return PointerMixture(words, weights[..., 0], weights[..., 1:], held, carry=carry)
+        handed = {"states": recent(known, memory), "tokens": recent(key_tokens, memory)}
+        carried = {**state.carry(), **handed}
+        return PointerMixture(words, weights[..., 0], weights[..., 1:], key_tokens, carry=carried)

@@ -1,7 +1,7 @@
 """A recurrent language model: Elman, GRU or LSTM (Mikolov et al. 2010; Zaremba et al. 2014).
 
-Dropout falls on what enters each layer and on what leaves the last, never on the recurrence, as
-Zaremba et al. found; the state is carried from one batch to the next. With `tied`, the embedding is
+Dropout is on the input of each layer and on the output of the last, never on the recurrence, as in
+Zaremba et al.; the state is carried from one batch to the next. With `tied`, the embedding is
 the output layer (Press & Wolf 2017).
 
 >>> import torch
@@ -43,14 +43,14 @@ class RecurrentState:
 
     @staticmethod
     def of(carry: Carry | None) -> "RecurrentState":
-        """From what a batch handed on."""
+        """From the carry of the batch before."""
         given = (carry or {}).get("hidden"), (carry or {}).get("cell")
         return RecurrentState(
             *(None if x is None else x.transpose(0, 1).contiguous() for x in given)
         )
 
     def carry(self) -> Carry:
-        """For the next batch, with the batch first, as in all that is carried."""
+        """For the next batch, with the batch first, as in every carry."""
         named = {"hidden": self.hidden, "cell": self.cell}
         return {
             name: value.detach().transpose(0, 1)
@@ -74,7 +74,7 @@ class RNNLM(nn.Module):
         tied: bool = False
         """Use the embedding as output layer."""
         init_range: float = Field(0.1, gt=0)
-        """Embedding and output layer start uniform between minus this and this."""
+        """Embedding and output layer are initialised uniformly between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class RNNLM(nn.Module):
             nn.init.uniform_(self.output.weight, -config.init_range, config.init_range)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, and the state to hand on."""
+        """The next token after each, and the state for the next window."""
         states, state = self.read(batch["tokens"], RecurrentState.of(carry))
         return self.predict(self.drop(states), state.carry())
 

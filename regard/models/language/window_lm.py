@@ -2,7 +2,7 @@
 
 x = [C(w_t-n+1); ...; C(w_t)] and p = softmax(b + W x + U tanh(d + H x)), eq. 1; W x are the direct
 connections, which the paper finds one may do without. The window n is the paper's n-1: it counts
-the words looked at, the next one not included.
+the words that are read, the next one not included.
 
 Departures: words before the start of the text are zero vectors, and dropout may fall on x and on
 the hidden layer. Both matrices of the sum are one here, over [tanh; x].
@@ -33,7 +33,7 @@ class WindowLM(Carrying):
         """What a recipe may choose."""
 
         window: PositiveInt = 4
-        """How many words it looks at."""
+        """How many words it reads."""
         width: PositiveInt = 60
         """Of the embedding of one word."""
         hidden: PositiveInt = 100
@@ -42,7 +42,7 @@ class WindowLM(Carrying):
         """Connect the embeddings to the output directly, besides through the hidden layer."""
         dropout: float = Field(0.0, ge=0, lt=1)
         init_range: float = Field(0.1, gt=0)
-        """Embedding and output layer start uniform between minus this and this."""
+        """Embedding and output layer are initialised uniformly between minus this and this."""
 
     def __init__(self, config: Config, vocabulary: int) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class WindowLM(Carrying):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token, and the words that the next windows still look at."""
+        """The next token after each, and the words that the next window still reads."""
         before, tokens = self.config.window - 1, batch["tokens"]
         known = following(carry, "tokens", tokens)  # [B,K]
         x = self.embed(known)  # [B,K,D]
@@ -66,5 +66,5 @@ class WindowLM(Carrying):
         states = self.drop(self.hidden(x).tanh())
         if self.config.direct:
             states = torch.cat((states, x), dim=2)
-        handed = {"tokens": recent(known, before)}
-        return SoftmaxOutput(states, self.output.weight, self.output.bias, carry=handed)
+        carried = {"tokens": recent(known, before)}
+        return SoftmaxOutput(states, self.output.weight, self.output.bias, carry=carried)
