@@ -78,7 +78,7 @@ def test_the_commands_and_the_python_of_the_readme_work(
     out, _ = capsys.readouterr()
     assert out.count("\n") == 3
     assert Path("alignment.svg").stat().st_size > 3000
-    assert Path("seen.html").exists()
+    assert Path("attention.html").exists()
 
 
 def test_the_training_without_a_recipe_works(
