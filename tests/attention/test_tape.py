@@ -1,11 +1,14 @@
 """Recording and editing: the right weights, from the right sites, and nothing else disturbed."""
 
+import ast
 import threading
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import regard.attention
 from regard.attention import (
     Attend,
     Dot,
@@ -21,6 +24,7 @@ from regard.attention import (
     uniform,
     without,
 )
+from regard.attention.tape import AXIS_NAMES, KINDS
 from regard.core.errors import UserError
 from regard.layers import Cache, DecoderBlock, EncoderBlock
 
@@ -317,3 +321,49 @@ def test_bad_requests_are_named(as_users_run_it: None) -> None:
         intervene(model, {"*": lambda weights, look: weights[..., :1]}),
     ):
         model(*inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_site_names_its_axes_or_has_those_of_its_kind(kind: str) -> None:
+    key = torch.randn(1, 1, 3, 4)
+    for attend, axes in (
+        (Attend(Dot(4), kind=kind), KINDS[kind]),
+        (Attend(Dot(4), kind=kind, axes=("word", "picture")), ("word", "picture")),
+    ):
+        with record(attend) as tape:
+            attend(key, attend.remember(key, key))
+        assert attend.axes == tape["attend"][0].axes == axes
+
+
+def test_one_name_is_not_a_pair_of_axes(as_users_run_it: None) -> None:
+    with pytest.raises(UserError, match="must name two axes"):
+        Attend(Dot(4), axes=("position",))  # type: ignore[arg-type]
+
+
+def axes_in(path: Path) -> list[tuple[str, ...]]:
+    """The pairs of axes that a file of the package names."""
+    pairs = (
+        word.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg == "axes" and isinstance(word.value, ast.Tuple)
+    )
+    return [
+        tuple(
+            each.value
+            for part in pair.elts
+            for each in ast.walk(part)
+            if isinstance(each, ast.Constant)
+        )
+        for pair in pairs
+    ]
+
+
+def test_every_axis_of_the_package_is_explained() -> None:
+    package = Path(regard.attention.__file__).parent.parent
+    files = [path for folder in ("models", "layers") for path in (package / folder).rglob("*.py")]
+    named = {name for path in files for pair in axes_in(path) for name in pair}
+    assert {"sentence", "sentinel", "next", "earlier", "text"} <= named
+    assert named <= AXIS_NAMES.keys()
+    assert {name for pair in KINDS.values() for name in pair} <= AXIS_NAMES.keys()

@@ -12,6 +12,7 @@ from regard.attention import Attend, Location, ScaledDot, record
 from regard.core.axes import Axis, Frames, Sentences, as_axis
 from regard.core.errors import UserError
 from regard.core.inputs import Input, Text
+from regard.decode.beam import Beam
 from regard.inference.attention import attention_of
 from regard.look import Payload
 from regard.models.language.attention_rnn_lm import AttentionRNNLM
@@ -21,7 +22,7 @@ from regard.models.language.pointer_lm import PointerLM
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.text.han import HAN
 from regard.models.translation.transformer import Transformer
-from regard.tasks.abilities import Reading
+from regard.tasks.abilities import Reading, Translates
 
 LETTERS = "abcdef"
 
@@ -216,3 +217,44 @@ def test_a_translator_has_source_target_and_prefix() -> None:
         model({**source, "tokens": tokens})
     for site, payload in found.items():
         np.testing.assert_allclose(payload.weights, tape.weights(site)[0].numpy(), atol=1e-6)
+
+
+@dataclass(frozen=True)
+class ToySearch(Toy):
+    """A translator whose search has a coverage penalty."""
+
+    beam: Beam = field(default=Beam(width=2, coverage=0.2))
+    search_batch: int = 1
+
+    def length(self, given: Input) -> int:
+        """Of no use here."""
+        raise NotImplementedError
+
+    translate = pieces = source_axis = length
+
+    def read(
+        self,
+        model: nn.Module,
+        given: Input,
+        weights: Callable[[object], Tensor] | None = None,
+    ) -> Reading:
+        """Steps, after each of which the search needs its attention weights."""
+        assert weights is not None
+        with torch.no_grad():
+            for _ in range(3):
+                self.run(model)
+                LAST.append(weights(None))
+        return Reading(axes=self.axes, rows=(0, 0, 0))
+
+
+LAST: list[Tensor] = []
+
+
+def test_a_search_with_coverage_gets_the_attention_of_each_step() -> None:
+    LAST.clear()
+    source = torch.randn(1, 1, 5, 4)
+    axes: dict[str, Axis] = {"frame": Frames.regular(5, 0.1), "target": as_axis("xyz")}
+    task = ToySearch(axes, lambda model: model(source, torch.randn(1, 1, 1, 4)))
+    assert isinstance(task, Translates)
+    (payload,) = attention_of(task, Recogniser(), Text("x"))
+    np.testing.assert_array_equal(payload.matrix, torch.cat(LAST).numpy())
