@@ -39,7 +39,7 @@ def reproduce(
         check(chosen.figure, run)
         finish(run)
     figure, value = chosen.figure, _measured(chosen.figure, folder)
-    reached = figure.reached(value)
+    reached = figure.is_reached(value)
     typer.echo(
         f"{recipe}: {figure.split} {figure.metric} {value:.4f}; to reach {figure.reach}; "
         f"published {figure.value} ({figure.source}): {'reached' if reached else 'MISSED'}"

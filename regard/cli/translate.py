@@ -100,7 +100,7 @@ def _parted(line: str) -> tuple[str, str]:
     return source, begins
 
 
-def _written(
+def _rows(
     number: int, line: "OutputLines", beam: "Beam", scores: bool, as_json: bool
 ) -> Iterator[str]:
     """The rows of one line: one for each translation, or an empty one for an empty line."""

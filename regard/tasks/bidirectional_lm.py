@@ -144,7 +144,7 @@ def spellings(tokeniser: Tokeniser) -> Tensor:
 
 
 class SpelledBatches(ShardableBatches):
-    """Windows of a text with `characters` [B,T,C]; rare tokens are unknown but as they are spelled."""
+    """Windows of a text with `characters` [B,T,C]; a rare token has only its spelling."""
 
     continues_previous = True
 

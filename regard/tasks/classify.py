@@ -361,8 +361,8 @@ class Classification(Labelling):
         if not self.data.both_orders:
             return None
         return (
-            "reads pairs in both orders and adds up their logits (data.both_orders), which no model "
-            "of transformers does; train with data.both_orders=false to write it"
+            "reads pairs in both orders and adds up their logits (data.both_orders), which no "
+            "model of transformers does; train with data.both_orders=false to write it"
         )
 
     def notes(self) -> list[str]:

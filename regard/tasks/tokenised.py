@@ -106,4 +106,6 @@ class Labelling(Tokenised):
         data = self.data
         if data.vectors is None:
             return []
-        return initialise_word_vectors(model, self.tokeniser, self.folder, data.vectors, data.origin)
+        return initialise_word_vectors(
+            model, self.tokeniser, self.folder, data.vectors, data.origin
+        )

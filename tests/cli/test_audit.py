@@ -61,7 +61,7 @@ def test_a_language_model_is_audited_by_its_next_word(place: Path, regard: Regar
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--test", "agrement"), "agreement"),
         (("--site", "pol"), "pool"),
@@ -71,9 +71,9 @@ def test_a_language_model_is_audited_by_its_next_word(place: Path, regard: Regar
     ],
 )
 def test_what_cannot_be_audited_is_an_error(
-    classifier: str, regard: Regard, words: tuple[str, ...], said: str
+    classifier: str, regard: Regard, words: tuple[str, ...], message: str
 ) -> None:
     done = regard("audit", classifier, *words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

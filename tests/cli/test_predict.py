@@ -99,12 +99,16 @@ def test_a_tagger_answers_in_columns_or_json(place: Path, regard: Regard) -> Non
     assert (unseen.returncode, "has no attention" in unseen.stderr) == (2, True)
 
 
-def test_what_cannot_be_predicted_is_said(place: Path, regard: Regard) -> None:
+def test_a_language_model_predicts_the_next_token(place: Path, regard: Regard) -> None:
     assert regard("train", "small.toml").returncode == 0
-    done = regard("predict", "runs/small", text="a\n")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "regard: runs/small: a run of language_model does not predict\n"
-    assert "has no classes" in regard("report", "runs/small").stderr
+    (line,) = regard("predict", "runs/small", text="a\n").stdout.splitlines()
+    assert len(line.split("\t")) == 5
+    told = json.loads(regard("predict", "runs/small", "--json", text="a\n").stdout)
+    shares = [each["p"] for each in told["next"]]
+    assert shares == sorted(shares, reverse=True)
+    assert line.startswith(json.dumps(told["next"][0]["token"]))
+    refused = "regard: runs/small: task language_model does not support reports\n"
+    assert regard("report", "runs/small").stderr == refused
     assert "only translators are compared" in regard("report", "runs/small", "runs/small").stderr
 
 

@@ -67,4 +67,4 @@ def test_what_is_wrong_is_one_line(regard: Regard, place: Path, file: str) -> No
     assert "no such file" in regard("neighbours", "nowhere.txt", "a").stderr
     assert regard("train", "small.toml").returncode == 0
     done = regard("neighbours", "runs/small", "a")
-    assert "a run of language_model has no word vectors to look at" in done.stderr
+    assert "task language_model does not support word vectors" in done.stderr

@@ -325,7 +325,7 @@ def test_a_name_is_fetched_only_if_that_was_asked_for(
         raise ConnectionError("no network\nand a long story")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", offline)
-    monkeypatch.setattr(download, "held", lambda name: None)
+    monkeypatch.setattr(download, "_held", lambda name: None)
     with pytest.raises(UserError, match=r"there is no such folder.*say --download"):
         from_pretrained("someone/some-model")
     assert asked == []

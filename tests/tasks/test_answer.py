@@ -79,24 +79,24 @@ def test_the_answers_of_stories_stand_in_the_sentence_that_tells_them(tmp_path: 
     assert second.where.endswith("qa1.txt:5")
     for facts in ("1", "7", "x", "²", ""):
         path.write_text(f"1 Ann is in the hall.\n2 Is Ann there?\tyes\t{facts}\n")
-        with pytest.raises(UserError, match=r"qa1.txt:2: the answer 'yes' does not stand in the f"):
+        with pytest.raises(UserError, match=r"qa1.txt:2: the answer 'yes' does not occur in the f"):
             list(read_questions(str(path)))
 
 
 BAD: dict[str, tuple[str, str]] = {
     "no JSON": ("{", "not JSON"),
-    "a list": ("[]", "a JSON object was expected"),
+    "a list": ("[]", "expected a JSON object"),
     "no articles": ('{"data": 3}', "no list 'data'"),
     "no questions": ('{"data": []}', "no questions"),
     "an answer elsewhere": (
         '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "q7", "question": "?",'
         ' "answers": [{"text": "b", "answer_start": 1}]}]}]}]}',
-        "question q7: the answer 'b' does not stand at character 1",
+        "question q7: the answer 'b' is not at character 1",
     ),
     "a place that is none": (
         '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "q7", "question": "?",'
         ' "answers": [{"text": "b", "answer_start": "2"}]}]}]}]}',
-        "answer_start='2' is no place",
+        "answer_start='2' is not a character",
     ),
 }
 

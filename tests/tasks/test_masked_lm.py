@@ -286,11 +286,11 @@ optimiser = { name = "adamw", lr = 3e-3 }
 """
 
 
-def test_gpts_classifier_reads_between_marks_and_goes_on_guessing(place: Path) -> None:
+def test_gpts_classifier_reads_between_marks_and_adds_the_loss_of_next_tokens(place: Path) -> None:
     create(parse_recipe(GPT, "gpt"), place / "gpt", place, "cpu").train()
     text = FINE.replace("bert_classifier", "gpt_classifier")
     pair = ["data.train=same.tsv", "data.validation=same.tsv", "data.text=[2, 3]"]
-    changes = [f"model.source={place / 'gpt'}", 'data.template="gpt"', "model.guessing=0.5", *pair]
+    changes = [f"model.source={place / 'gpt'}", 'data.template="gpt"', "model.next_token_weight=0.5", *pair]
     run = create(parse_recipe(text, "fine", changes), place / "sst", place, "cpu")
     batch = run.task.batches().batch(0, 0)
     known = load(place / "gpt", "cpu").task.sizes["vocabulary"]
@@ -300,7 +300,7 @@ def test_gpts_classifier_reads_between_marks_and_goes_on_guessing(place: Path) -
         assert row.count(known + 1) == 1
     beside = run.task.loss(run.model.train(), batch, None).total
     alone = run.task.loss(run.model.eval(), batch, None).total
-    assert beside > alone + 1, "guessing counts while training"
+    assert beside > alone + 1, "next tokens count in training"
     run.train()
     (said,) = load(place / "sst", "cpu").predict(["the cat\tthe cat"])
     assert set(said.fields["probabilities"]) == {"0", "1"}
