@@ -73,7 +73,11 @@ ROWS: dict[str, tuple[str, dict[str, object]]] = {
     "gpt_classifier": ("gpt_classifier", {"body": SMALL_GPT}),
     "gpt_classifier, other": (
         "gpt_classifier",
-        {"body": {**SMALL_GPT, "norm": "after", "dropout": 0.1}, "bias": True, "guessing": 0.5},
+        {
+            "body": {**SMALL_GPT, "norm": "after", "dropout": 0.1},
+            "bias": True,
+            "next_token_weight": 0.5,
+        },
     ),
     "ulmfit": ("ulmfit", {"source": "runs/lm", "hidden": 7, "window": 4}),
 }
@@ -107,7 +111,7 @@ CHANGED: dict[str, object] = {
     "encoder": {**SMALL_BERT, "layers": 1},
     "body": {**SMALL_GPT, "layers": 1},
     "bias": True,
-    "guessing": 0.5,
+    "next_token_weight": 0.5,
     "activation": "relu",
 }
 """Another value for every field, which must make another model."""

@@ -18,7 +18,8 @@ def batch() -> dict[str, torch.Tensor]:
 
 @torch.no_grad()
 def test_the_auxiliary_loss_is_the_mean_nll_of_each_text() -> None:
-    model = GPTClassifier(GPTClassifier.Config(body=BODY, guessing=0.5, dropout=0.0), V, C).train()
+    config = GPTClassifier.Config(body=BODY, next_token_weight=0.5, dropout=0.0)
+    model = GPTClassifier(config, V, C).train()
     held = batch()
     output = model(held)
     assert model.eval()(held).auxiliary is None
@@ -45,7 +46,7 @@ def test_classes_are_read_off_the_last_token_alone() -> None:
         )
 
 
-def test_without_guessing_there_is_no_auxiliary_loss() -> None:
+def test_without_its_weight_there_is_no_auxiliary_loss() -> None:
     model = GPTClassifier(GPTClassifier.Config(body=BODY), V, C).train()
     assert model(batch()).auxiliary is None
 
@@ -70,7 +71,7 @@ def test_it_begins_with_a_trained_gpt_and_new_vectors_for_new_marks(more: int) -
 def test_it_begins_with_nothing_else() -> None:
     with pytest.raises(UserError, match="a gpt was expected"):
         GPTClassifier(GPTClassifier.Config(), V, C, source=RNNLM(RNNLM.Config(), V))
-    with pytest.raises(UserError, match="the source knows 11 tokens, these data have 7"):
+    with pytest.raises(UserError, match="the source has 11 tokens, these data have 7"):
         GPTClassifier(GPTClassifier.Config(), 7, C, source=GPT(BODY, V))
     other = BODY.model_copy(update={"layers": 1})
     with pytest.raises(UserError, match=r"leave it out"):

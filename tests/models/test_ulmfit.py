@@ -155,7 +155,7 @@ def test_words_are_read_in_the_vocabulary_of_the_source() -> None:
 
 
 def test_another_kind_of_model_is_no_source(as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match="ULMFiT begins with an awd_lstm, not with a Linear"):
+    with pytest.raises(UserError, match="initialised from an awd_lstm, not from a Linear"):
         classifier(nn.Linear(2, 2))
-    with pytest.raises(UserError, match="not with a RNNLM"):
+    with pytest.raises(UserError, match="not from a RNNLM"):
         classifier(RNNLM(RNNLM.Config(width=4), V))

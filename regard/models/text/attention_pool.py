@@ -1,14 +1,14 @@
 """BiLSTM with attention pooling: the classifiers of "Attention is not Explanation" (2019).
 
 Jain and Wallace, section 2: h = Enc(x) by a bidirectional LSTM, α = softmax(φ(h)) with φ additive,
-vᵀ tanh(W h + b), or scaled dot, vᵀ h / √D; the text is Σ α_t h_t, and a linear layer says its
-class. With `score = "even"` it is the mean that attention has to beat (Wiegreffe and Pinter 2019).
+vᵀ tanh(W h + b), or scaled dot, vᵀ h / √D; the text is Σ α_t h_t, and a linear layer scores its
+classes. With `score = "even"` it is the mean, a baseline for attention (Wiegreffe and Pinter 2019).
 
-Without a cell (`none`) words know nothing of each other: the MLP that weights of another model may
-guide (Wiegreffe and Pinter 2019, section 3.4).
+Without a cell (`none`) the state of a word depends on that word alone: the MLP that is guided by
+the attention weights of another model (Wiegreffe and Pinter 2019, section 3.4).
 
-Departures: the cell may be a GRU, words may be read by their characters or by a trained run, and
-dropout falls on words and on what is pooled.
+Departures: the cell may be a GRU, words may have features from their characters or from a trained
+run, and dropout is on words and on the pooled vector.
 
 >>> model = AttentionPooling(AttentionPooling.Config(width=8, hidden=6), vocabulary=10, classes=3)
 >>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).logits.shape
@@ -32,7 +32,7 @@ from regard.outputs.classes import Classes
 
 
 class WordByWord(nn.Module):
-    """tanh(W x + b) at every word, whatever stands around it."""
+    """tanh(W x + b) at every word, independent of its context."""
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
@@ -48,24 +48,24 @@ class WordByWord(nn.Module):
 
 
 class AttentionPooling(nn.Module):
-    """Reads both ways, and looks at all it has read."""
+    """A bidirectional encoder, attention pooling and a linear layer."""
 
     class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         cell: Literal["elman", "gru", "lstm", "none"] = "lstm"
-        """What reads; none takes each word by itself, through one layer."""
+        """Of the encoder; "none" is one layer at each word by itself."""
         hidden: PositiveInt = 128
         """Of each direction."""
         layers: PositiveInt = 1
         score: Literal["additive", "dot", "even"] = "additive"
-        """How much a word says; even takes all alike."""
+        """Of each word; "even" weighs all alike."""
         weigh: Literal["softmax", "sparsemax", "entmax15", "topk", "sigmoid", "smoothed"] = (
             "softmax"
         )
-        """How scores become weights: those of WEIGHS that ask neither who looks nor where."""
+        """How scores become weights: those of WEIGHS that need neither query nor positions."""
         dropout: float = Field(0.0, ge=0, lt=1)
-        """On words, between layers and on what was pooled."""
+        """On words, between layers and on the pooled vector."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
@@ -90,7 +90,7 @@ class AttentionPooling(nn.Module):
         self.output = nn.Linear(width, classes)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each text."""
+        """The classes of each text."""
         lengths = batch["lengths"]
         states = self.encoder(self.words(batch), lengths)  # [B,T,D]
         pooled = self.pool(states, padding(lengths))[:, 0]  # [B,D]

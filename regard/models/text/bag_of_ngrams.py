@@ -3,10 +3,10 @@
 p = softmax(B (1/N) Σ_n A x_n), eq. 1: the x are words and n-grams of neighbouring words. There are
 too many n-grams to name, so each is hashed to one of `buckets` rows, as fastText does: h = h ·
 116049371 + w over its words, from the first; here w is the number of the word, there a hash of its
-characters. No word knows where it stood, beyond its n-grams.
+characters. Beyond n-grams, the order of words does not count.
 
-The gradient of the table is the few rows that a batch looked up, so a step costs the same however
-many buckets there are; optimisers that can follow it: adagrad.
+The gradient of the table is sparse: the rows that a batch looked up. A step costs the same however
+many buckets there are; of the optimisers, adagrad supports it.
 
 >>> model = BagOfNgrams(BagOfNgrams.Config(buckets=100), vocabulary=10, classes=3)
 >>> batch = {"tokens": torch.tensor([[4, 5, 6], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
@@ -26,11 +26,11 @@ from regard.kernels.dropout import Dropout
 from regard.outputs.classes import Classes
 
 FACTOR = 116049371
-"""What fastText multiplies a hash by before it adds the next word."""
+"""The factor of fastText's hash, before the next word is added."""
 
 
 class BagOfNgrams(nn.Module):
-    """Words and their neighbours, in no order."""
+    """The mean of word and n-gram embeddings, and a linear layer."""
 
     class Config(Config):
         """What a recipe may choose."""
@@ -58,7 +58,7 @@ class BagOfNgrams(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each text."""
+        """The classes of each text."""
         return Classes(self.output(self.drop(self.table(self.rows(batch)))))
 
     def rows(self, batch: Batch) -> Int[Tensor, "B K"]:

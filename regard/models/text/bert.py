@@ -1,11 +1,11 @@
-"""BERT: an encoder that learns by guessing words that are hidden from it (Devlin et al. 2019).
+"""BERT: an encoder that learns to predict masked words (Devlin et al. 2019).
 
-The words head turns the state at a hidden word into scores of all words: a layer, a normalisation
-and the table of tokens once more. With `next_sentence`, a second head says from the state of the
-first token whether the second part follows the first. RoBERTa (Liu et al. 2019) and DistilBERT
+The words head maps the state of a masked word to logits of all words: a layer, a normalisation and
+the token embedding as output layer. With `next_sentence`, a second head predicts from the state of
+the first token whether the second part follows the first. RoBERTa (Liu et al. 2019) and DistilBERT
 (Sanh et al. 2019) are the same with other settings.
 
-The words head works only where it is asked to: one position in seven, in training.
+The words head runs only where it is needed: at one position in seven, in training.
 
 >>> model = BERT(BERT.Config(encoder=Encoding(width=8, heads=2, layers=1)), vocabulary=10)
 >>> output = model({"tokens": torch.tensor([[2, 4, 5, 3]])})
@@ -30,7 +30,7 @@ from regard.outputs.masked_lm import MaskedLMOutput
 
 
 class BERT(nn.Module):
-    """The words behind masks, and whether one part follows another."""
+    """Masked words, and whether one part follows another."""
 
     class Config(Config):
         """What a recipe may choose."""
@@ -38,19 +38,19 @@ class BERT(nn.Module):
         encoder: Encoding | None = None
         """The settings of the encoder; those of the source, if there is one."""
         source: str | None = None
-        """A run folder to begin with."""
+        """A run folder to initialise from."""
         words: bool = True
-        """Guess words."""
+        """Predict masked words."""
         words_activation: str | None = None
         """Of the layer of the words head; that of the encoder if not given."""
         tied: bool = True
-        """Use the table of tokens as output layer."""
+        """Use the token embedding as output layer."""
         pooled: bool = False
-        """Have a layer over the state of the first token."""
+        """Add a layer over the state of the first token."""
         next_sentence: bool = False
-        """Say whether the second part follows the first; from that layer."""
+        """Predict from that layer whether the second part follows the first."""
         recompute: bool = False
-        """Hold less while training, at a third more time."""
+        """Compute layers again in the backward pass: less memory for a third more time."""
 
         @model_validator(mode="after")
         def _agree(self) -> "BERT.Config":
@@ -79,7 +79,7 @@ class BERT(nn.Module):
             initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> MaskedLMOutput:
-        """What is output of each token, and of the parts."""
+        """The states, and what the heads predict from them."""
         states = self.encoder(batch)  # [B,T,D]
         words = None if self.words is None else self.words(states, self.encoder.embed.table.weight)
         pooled = None if self.pooler is None else self.pooler(states)
@@ -93,7 +93,7 @@ class BERT(nn.Module):
 
     @property
     def feature_layers(self) -> int:
-        """What goes into the first layer, and what each of them makes of it."""
+        """The input of the first layer, and the output of each."""
         return self.encoder.config.layers + 1
 
     def features(self, batch: Batch) -> Float[Tensor, "B T D"]:
@@ -105,7 +105,7 @@ class BERT(nn.Module):
         return self.encoder.layers_of(batch)
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The table of tokens, each layer, the heads."""
+        """The token embedding, each layer, the heads."""
         return staged(self, self.encoder)
 
 
@@ -117,19 +117,19 @@ def encoder_from(
 ) -> TextEncoder:
     """A new encoder, or that of a trained model; with another dropout, if one is given."""
     if source is None:
-        found = TextEncoder(given or Encoding(), vocabulary)
+        encoder = TextEncoder(given or Encoding(), vocabulary)
     else:
-        found = encoder_of(source, vocabulary, given)
+        encoder = encoder_of(source, vocabulary, given)
     if dropout is None:
-        return found
+        return encoder
     changed = {"dropout": dropout, "attention_dropout": dropout}
-    again = TextEncoder(found.config.model_copy(update=changed), vocabulary)
-    again.load_state_dict(found.state_dict())
+    again = TextEncoder(encoder.config.model_copy(update=changed), vocabulary)
+    again.load_state_dict(encoder.state_dict())
     return again
 
 
 def initialise_heads(model: nn.Module, source: nn.Module) -> None:
-    """Heads that both have begin as those of the source: the pooler, say."""
+    """Copy the heads that the source has too, such as the pooler."""
     theirs = source.state_dict()
     for name, each in model.state_dict().items():
         if name in theirs and theirs[name].shape == each.shape and not name.startswith("encoder."):
@@ -139,6 +139,6 @@ def initialise_heads(model: nn.Module, source: nn.Module) -> None:
 def staged(model: nn.Module, encoder: TextEncoder) -> list[list[nn.Parameter]]:
     """The parameters of a model with an encoder: those of its layers, and then all others."""
     stages = encoder.stages()
-    held = {id(each) for stage in stages for each in stage}
-    rest = [each for each in model.parameters() if id(each) not in held]
+    in_stages = {id(each) for stage in stages for each in stage}
+    rest = [each for each in model.parameters() if id(each) not in in_stages]
     return [*stages, rest] if rest else stages

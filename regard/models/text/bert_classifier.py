@@ -1,4 +1,4 @@
-"""What a text or a pair is, said from the first token's state (Devlin et al. 2019, section 4.1).
+"""BERT as a classifier of texts and pairs, from the first state (Devlin et al. 2019, section 4.1).
 
 A layer over that state, and one over it that scores the classes. BERT's first layer is the pooler
 of its pre-training, with tanh; RoBERTa's is a new one, with tanh; DistilBERT's is a new one, with
@@ -34,17 +34,17 @@ class BERTClassifier(nn.Module):
         encoder: Encoding | None = None
         """The settings of the encoder; those of the source, if there is one."""
         source: str | None = None
-        """The run folder of a BERT to begin with."""
+        """The run folder of a BERT to initialise from."""
         fresh: bool = False
-        """Take its settings and its tokens, and draw all weights anew: what they are worth."""
+        """Take its settings and tokens with new weights: a baseline without pre-training."""
         activation: Literal["tanh", "relu"] = "tanh"
         """Of the layer over the first state."""
         dropout: float = Field(0.1, ge=0, lt=1)
         """Before the classes."""
         encoder_dropout: float | None = Field(None, ge=0, lt=1)
-        """In the encoder, on states and on attention; that of its settings if not given."""
+        """In the encoder, on states and on attention weights; that of its settings if not given."""
         recompute: bool = False
-        """Hold less while training, at a third more time."""
+        """Compute layers again in the backward pass: less memory for a third more time."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
@@ -65,9 +65,9 @@ class BERTClassifier(nn.Module):
             initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each text."""
+        """The classes of each text."""
         return Classes(self.output(self.drop(self.pooler(self.encoder(batch)))))
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The table of tokens, each layer, the layers on top."""
+        """The token embedding, each layer, the layers on top."""
         return staged(self, self.encoder)

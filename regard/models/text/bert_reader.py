@@ -1,4 +1,4 @@
-"""Answers as spans of a passage: a score for each first and each last token.
+"""BERT that answers by spans of a passage: a score for each first and each last token.
 
 Devlin et al. 2019, section 4.2: the question and the passage are the two parts of one input; the
 answer goes from the token that scores best as its first to the one that scores best as its last.
@@ -31,13 +31,13 @@ class BERTReader(nn.Module):
         encoder: Encoding | None = None
         """The settings of the encoder; those of the source, if there is one."""
         source: str | None = None
-        """The run folder of a BERT to begin with."""
+        """The run folder of a BERT to initialise from."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """Before the scores."""
         encoder_dropout: float | None = Field(None, ge=0, lt=1)
-        """In the encoder, on states and on attention; that of its settings if not given."""
+        """In the encoder, on states and on attention weights; that of its settings if not given."""
         recompute: bool = False
-        """Hold less while training, at a third more time."""
+        """Compute layers again in the backward pass: less memory for a third more time."""
 
     def __init__(self, config: Config, vocabulary: int, *, source: nn.Module | None = None) -> None:
         super().__init__()
@@ -51,10 +51,10 @@ class BERTReader(nn.Module):
             initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Spans:
-        """How well each token fits as the first and as the last of an answer."""
+        """Scores of each token as the first and as the last of an answer."""
         first, last = self.output(self.drop(self.encoder(batch))).unbind(2)  # [B,T]
         return Spans(first, last)
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The table of tokens, each layer, the layer on top."""
+        """The token embedding, each layer, the layer on top."""
         return staged(self, self.encoder)

@@ -1,4 +1,4 @@
-"""A tag for each word, said from the state of its first piece (Devlin et al. 2019, section 5.3).
+"""BERT as a tagger: a tag for each word, from its first piece (Devlin et al. 2019, section 5.3).
 
 A batch that has words in pieces holds `firsts` [B,W], where each word's first piece stands, and
 `words` [B], how many words there are; without them every token is a word.
@@ -34,13 +34,13 @@ class BERTTagger(nn.Module):
         encoder: Encoding | None = None
         """The settings of the encoder; those of the source, if there is one."""
         source: str | None = None
-        """The run folder of a BERT to begin with."""
+        """The run folder of a BERT to initialise from."""
         dropout: float = Field(0.1, ge=0, lt=1)
         """Before the tags."""
         encoder_dropout: float | None = Field(None, ge=0, lt=1)
-        """In the encoder, on states and on attention; that of its settings if not given."""
+        """In the encoder, on states and on attention weights; that of its settings if not given."""
         recompute: bool = False
-        """Hold less while training, at a third more time."""
+        """Compute layers again in the backward pass: less memory for a third more time."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
@@ -56,19 +56,19 @@ class BERTTagger(nn.Module):
             initialise_heads(self, source)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Tags:
-        """What is said of each word."""
+        """The tag of each word."""
         states = self.encoder(batch)  # [B,T,D]
         if "firsts" not in batch:
             return IndependentTags(self.output(self.drop(states)), batch["lengths"])
         return IndependentTags(self.output(self.drop(_at(states, batch["firsts"]))), batch["words"])
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The table of tokens, each layer, the layer on top."""
+        """The token embedding, each layer, the layer on top."""
         return staged(self, self.encoder)
 
 
 def _at(states: Float[Tensor, "B T D"], places: Int[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
-    """The states that stand at some places of each row; what is no place takes the first.
+    """The states at some places of each row; a negative place takes the first state.
 
     >>> _at(torch.tensor([[[1.0], [2.0], [3.0]]]), torch.tensor([[2, -1]])).tolist()
     [[[3.0], [1.0]]]

@@ -1,16 +1,17 @@
-"""BiLSTM-CRF: a tagger that reads both ways and decides a sentence as a whole (Huang et al. 2015).
+"""BiLSTM-CRF: a bidirectional tagger of sentences as a whole (Huang et al. 2015).
 
-Words are a table beside their characters, read by a CNN (Ma and Hovy 2016) or an LSTM (Lample et al.
-2016); a bidirectional LSTM reads the sentence; a linear layer scores each tag at each word; a
-conditional random field over the tags takes the best path (layers/crf.py). With `crf = false` each
-word is decided for itself.
+A word is an embedding beside features of its characters, by a CNN (Ma and Hovy 2016) or an LSTM
+(Lample et al. 2016); a bidirectional LSTM reads the sentence; a linear layer scores each tag at
+each word; a conditional random field over the tags finds the best path (outputs/crf.py). With
+`crf = false` each word is tagged by itself.
 
-A trained run may say something of each word too (`source`), beside the table of words, as in ELMo
+A trained run may give features of each word too (`source`), beside the embedding, as with ELMo
 (Peters et al. 2018), or after the first recurrent layer, as in TagLM (Peters et al. 2017).
 
->>> model = BiLSTMCRF(BiLSTMCRF.Config(width=8, hidden=6, characters="none"), vocabulary=9, classes=5)
->>> said = model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])})
->>> said.best().shape
+>>> config = BiLSTMCRF.Config(width=8, hidden=6, characters="none")
+>>> model = BiLSTMCRF(config, vocabulary=9, classes=5)
+>>> output = model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])})
+>>> output.best().shape
 torch.Size([1, 2])
 """
 
@@ -40,9 +41,9 @@ class BiLSTMCRF(nn.Module):
         layers: PositiveInt = 1
         characters: Literal["none", "cnn", "lstm"] = "cnn"
         crf: bool = True
-        """Decide a sentence as a whole."""
+        """Use a conditional random field."""
         source_at: Literal["words", "between"] = "words"
-        """Where a source is joined: beside the words, or after the first recurrent layer."""
+        """Where features of the source enter: beside words, or after the first recurrent layer."""
         dropout: float = Field(0.5, ge=0, lt=1)
         """On words, between layers and on states."""
 
@@ -71,7 +72,7 @@ class BiLSTMCRF(nn.Module):
         self.chain = CRF(classes) if config.crf else None
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Tags:
-        """What is said of each word."""
+        """The tag of each word."""
         lengths = batch["lengths"]
         states = self.drop(self.first(self.words(batch), lengths))  # [B,T,D]
         if self.source is not None:

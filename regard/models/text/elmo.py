@@ -1,20 +1,20 @@
 """ELMo: a language model in both directions whose layers are features (Peters et al. 2018).
 
-Words are read from their characters (layers/character_cnn.py). One network reads forward and predicts
-the next word, one reads backward and predicts the one before; both have the same first layer and
-the same output layer. Each is `layers` LSTMs with projections, clipped as in the authors' code;
-from the second on, a layer's input is added to its output (`skip`).
+Words are read from their characters (layers/character_cnn.py). One network reads forward and
+predicts the next word, one reads backward and predicts the one before; both have the same first
+layer and the same output layer. Each is `layers` LSTMs with projections, clipped as in the authors'
+code; from the second on, a layer's input is added to its output (`skip`).
 
-What others use of it are its layers, both directions side by side: the words themselves, twice, and
-each LSTM (section 3.1). They mix them as they learn to (layers/scalar_mix.py). Around each sentence
-stands a mark; the authors' files have one for the beginning and one for the end (`marks = "two"`),
-a text read as a stream has one between sentences.
+Other models use its layers as features, both directions side by side: the words themselves, twice,
+and each LSTM (section 3.1), in a mix that they learn (layers/scalar_mix.py). A special token stands
+before and after each sentence; the authors' files have one for the beginning and one for the end
+(`marks = "two"`), a text read as a stream has one between sentences.
 
 Departures: the output layer is a whole softmax over the frequent words instead of a sampled one,
 and the backward direction starts anew in each window of a stream, since it comes from what is not
 read yet. The forward one carries its state. As features, every sentence starts anew in both
-directions, so that they do not depend on what was read before; `read` takes the states of the batch
-before for whoever wants what the authors' code does.
+directions, so that they do not depend on what was read before; `read` can take the states of the
+batch before, as the authors' code does.
 
 >>> config = ELMo.Config(width=4, hidden=6, character_width=3, filters=((1, 4), (2, 4)))
 >>> model = ELMo(config, vocabulary=10, characters=262)
@@ -48,7 +48,7 @@ from regard.outputs.both_directions import BothDirections
 from regard.outputs.next_token import SoftmaxOutput
 
 BEGIN, END = (259, 257, 260), (259, 258, 260)
-"""How the marks around a sentence are spelled: data/text/characters.py has the numbers."""
+"""The spelling of the special tokens around a sentence, in numbers of data/text/characters.py."""
 
 
 class ELMo(nn.Module):
@@ -63,7 +63,7 @@ class ELMo(nn.Module):
         """Of the cells of the LSTMs."""
         layers: PositiveInt = 2
         source: str | None = None
-        """A run of such a model to begin with, to go on with other text; sizes must be the same."""
+        """A run of such a model to initialise from; sizes must be the same."""
         character_width: PositiveInt = 16
         filters: tuple[tuple[PositiveInt, PositiveInt], ...] = (
             (1, 32),
@@ -72,18 +72,18 @@ class ELMo(nn.Module):
             (4, 128),
             (5, 128),
         )
-        """How wide the filters over characters are, and how many there are of each."""
+        """The width of each filter over characters, and how many there are of that width."""
         highways: NonNegativeInt = 1
         activation: Literal["relu", "tanh"] = "relu"
         cell_clip: PositiveFloat | None = 3.0
         clip: PositiveFloat | None = 3.0
-        """How large a cell and a state may become."""
+        """The largest absolute value of a cell and of a state."""
         skip: bool = True
-        """Add what a layer from the second on reads to what it says."""
+        """From the second layer on, add the input of a layer to its output."""
         marks: Literal["one", "two"] = "one"
-        """Is the mark before a sentence another than the one after it?"""
+        """One special token before and after a sentence, or one for each side."""
         dropout: float = Field(0.1, ge=0, lt=1)
-        """On what each layer reads, and on what the output layer sees."""
+        """On the input of each layer and of the output layer."""
 
     def __init__(
         self, config: Config, vocabulary: int, characters: int, *, source: nn.Module | None = None
@@ -130,15 +130,15 @@ class ELMo(nn.Module):
         lengths: Int[Tensor, "B"] | None,
         states: Sequence[ProjectedState] | None,
     ) -> tuple[list[Tensor], list[ProjectedState]]:
-        """What each layer of one direction says, and where each has come to."""
-        said: list[Tensor] = []
+        """The output of each layer of one direction, and its last state."""
+        outputs: list[Tensor] = []
         after: list[ProjectedState] = []
         for depth, cell in enumerate(cells):
             new, state = cell(self.drop(x), lengths, None if states is None else states[depth])
             x = new + x if self.config.skip and depth else new
-            said.append(x)
+            outputs.append(x)
             after.append(state)
-        return said, after
+        return outputs, after
 
     def read(
         self,
@@ -146,7 +146,7 @@ class ELMo(nn.Module):
         lengths: Int[Tensor, "B"],
         states: tuple[list[ProjectedState], list[ProjectedState]] | None = None,
     ) -> tuple[Float[Tensor, "L B T W"], tuple[list[ProjectedState], list[ProjectedState]]]:
-        """Every layer over sentences with their marks, and where both directions have come to."""
+        """Every layer over sentences with their special tokens, and the last states."""
         x = self.words(characters)  # [B,T,D]
         turn = mirrored(lengths, x.shape[1])[..., None].expand_as(x)
         ahead, behind = states or (None, None)
@@ -169,7 +169,7 @@ class ELMo(nn.Module):
         return 1 + self.config.layers
 
     def layers_of(self, batch: Batch) -> Float[Tensor, "L B T W"]:
-        """Every layer at each word, for others to mix; zero at padding."""
+        """Every layer at each word; zero at padding."""
         if "characters" not in batch:
             raise UserError("ELMo reads spellings: set data.characters = true")
         lengths = batch["lengths"]
@@ -184,7 +184,7 @@ class ELMo(nn.Module):
     def _marked(
         self, characters: Int[Tensor, "B T C"], lengths: Int[Tensor, "B"]
     ) -> Int[Tensor, "B S E"]:
-        """Sentences with a mark before and one after the last word."""
+        """Sentences with a special token before the first word and after the last."""
         rows, words, size = characters.shape
         marked = characters.new_zeros(rows, words + 2, max(size, len(END)))
         marked[:, 1:-1, :size] = characters
@@ -197,7 +197,7 @@ class ELMo(nn.Module):
 
 
 def _states_in(carry: Carry | None, layers: int) -> list[ProjectedState] | None:
-    """The states of a direction's layers, if there are any in what was handed on."""
+    """The states of a direction's layers in a carry; None without one."""
     if carry is None:
         return None
     return [
@@ -206,7 +206,7 @@ def _states_in(carry: Carry | None, layers: int) -> list[ProjectedState] | None:
 
 
 def _carried(states: Sequence[ProjectedState]) -> Carry:
-    """States to hand on."""
+    """States to carry."""
     hidden = {f"hidden.{place}": each.hidden.detach() for place, each in enumerate(states)}
     cells = {f"cell.{place}": each.cell.detach() for place, each in enumerate(states)}
     return {**hidden, **cells}

@@ -1,8 +1,8 @@
-"""What a text or a pair is, said from its last token's state (Radford et al. 2018, section 3.2).
+"""GPT as a classifier of texts and pairs, from the last state (Radford et al. 2018, section 3.2).
 
-GPT reads the text between marks, `start a delimiter b extract`, and one layer over the state of the
-last of them scores the classes; while it learns them it may go on learning to guess the next token,
-which counts λ (equation 5). GPT-2's classifiers take the state of the last token, whatever it is,
+GPT reads the text between special tokens, `start a delimiter b extract`, and one layer over the
+state of the last of them scores the classes. In training, the loss of the next token may be added
+with a weight λ (equation 5). GPT-2's classifiers take the state of the last token, whatever it is,
 and have no bias: the same with nothing around the text.
 
 >>> config = GPTClassifier.Config(body=GPT.Config(width=8, heads=2, layers=1))
@@ -37,17 +37,17 @@ class GPTClassifier(nn.Module):
         body: GPT.Config | None = None
         """The settings of the GPT; those of the source, if there is one."""
         source: str | None = None
-        """The run folder of a GPT to begin with, or of such a classifier."""
+        """The run folder of a GPT, or of such a classifier, to initialise from."""
         fresh: bool = False
-        """Take its settings and its tokens, and draw all weights anew: what they are worth."""
+        """Take its settings and tokens with new weights: a baseline without pre-training."""
         bias: bool = False
         """A bias for each class."""
         dropout: float = Field(0.1, ge=0, lt=1)
         """Before the classes."""
-        guessing: float = Field(0.0, ge=0)
-        """λ: what guessing the next token counts beside the class, while training."""
+        next_token_weight: float = Field(0.0, ge=0)
+        """λ: the weight of the next-token loss in training."""
         recompute: bool = False
-        """Hold less while training, at a third more time."""
+        """Compute layers again in the backward pass: less memory for a third more time."""
 
     def __init__(
         self, config: Config, vocabulary: int, classes: int, *, source: nn.Module | None = None
@@ -73,10 +73,10 @@ class GPTClassifier(nn.Module):
         return self.body.context_limit
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each text."""
+        """The classes of each text."""
         states = self.body.states(batch["tokens"], batch["lengths"])
         logits = self._scored(states, batch)
-        learns = self.training and self.config.guessing > 0 and states.shape[1] > 1
+        learns = self.training and self.config.next_token_weight > 0 and states.shape[1] > 1
         return Classes(logits, auxiliary=self._language_loss(states, batch) if learns else None)
 
     def _language_loss(self, states: Float[Tensor, "B T D"], batch: Batch) -> Float[Tensor, ""]:
@@ -86,7 +86,7 @@ class GPTClassifier(nn.Module):
         targets = torch.where(real, tokens[:, 1:], IGNORE)
         logs = self.body.predicted(states[:, :-1]).log_probability(targets)  # [B,T]
         each = -logs.sum(1) / real.sum(1).clamp_min(1)
-        return self.config.guessing * each.sum()
+        return self.config.next_token_weight * each.sum()
 
     def _scored(self, states: Tensor, batch: Batch) -> Tensor:
         rows = torch.arange(len(states), device=states.device)
@@ -95,16 +95,16 @@ class GPTClassifier(nn.Module):
         return scored
 
     def stages(self) -> list[list[nn.Parameter]]:
-        """The table of tokens and the positions, each layer, what is on top."""
+        """The embeddings of tokens and positions, each layer, the rest."""
         below = self.body.stages()[: len(self.body.layers) + 1]
-        held = {id(each) for stage in below for each in stage}
-        return [*below, [each for each in self.parameters() if id(each) not in held]]
+        in_stages = {id(each) for stage in below for each in stage}
+        return [*below, [each for each in self.parameters() if id(each) not in in_stages]]
 
 
 def _body_from(given: GPT.Config | None, vocabulary: int, source: nn.Module | None) -> GPT:
     """A new GPT, or a trained one; a larger vocabulary gets new vectors behind the known ones.
 
-    Those are the marks that stand around texts, which no text of the source had.
+    Those are the special tokens around texts, which the source did not have.
     """
     if source is None:
         return GPT(given or GPT.Config(), vocabulary)
@@ -115,7 +115,7 @@ def _body_from(given: GPT.Config | None, vocabulary: int, source: nn.Module | No
         raise UserError("model.body is that of model.source; leave it out")
     known = source.embed.table.num_embeddings
     if vocabulary < known:
-        raise UserError(f"the source knows {known} tokens, these data have {vocabulary}")
+        raise UserError(f"the source has {known} tokens, these data have {vocabulary}")
     if vocabulary == known:
         return deepcopy(source)
     body = GPT(source.config, vocabulary)

@@ -1,13 +1,13 @@
-"""HAN: words make sentences and sentences a document, by attention twice (Yang et al. 2016).
+"""HAN: hierarchical attention, over words and over sentences (Yang et al. 2016).
 
 A bidirectional GRU reads the words of each sentence, h_it; a sentence is s_i = Σ α_it h_it, α_it =
 softmax(u_itᵀ u_w), u_it = tanh(W h_it + b) (eq. 5 to 7). A second one reads the sentences, and the
-document is their weighted mean in the same way (eq. 8 to 10); a linear layer says its class.
+document is their weighted mean in the same way (eq. 8 to 10); a linear layer scores its classes.
 
-All sentences of a document ask their words in one attention, each only its own: the weights of the
+All sentences of a document attend to their words in one call, each to its own: the weights of the
 first level are `[B,1,sentences,words]`. A sentence without words weighs nothing in the second.
 
-Departure: words may be read by their characters or by a trained run, beside their vectors.
+Departure: words may also have features from their characters or from a trained run.
 
 >>> model = HAN(HAN.Config(width=8, hidden=6), vocabulary=10, classes=2)
 >>> tokens, parts = torch.tensor([[4, 5, 6]]), torch.tensor([[0, 0, 1]])
@@ -32,7 +32,7 @@ from regard.outputs.classes import Classes
 
 
 class HAN(nn.Module):
-    """Reads a document as sentences of words."""
+    """A document as sentences of words."""
 
     class Config(WordFeaturesConfig):
         """What a recipe may choose."""
@@ -44,7 +44,7 @@ class HAN(nn.Module):
         attention: PositiveInt = 100
         """Of u, which is compared with the context vector."""
         score: Literal["additive", "dot", "even"] = "additive"
-        """How much a word or a sentence says; even takes all alike."""
+        """Of a word or a sentence; "even" weighs all alike."""
         dropout: float = Field(0.0, ge=0, lt=1)
         """On words, on sentences and on the document."""
 
@@ -67,7 +67,7 @@ class HAN(nn.Module):
         self.output = nn.Linear(width, classes)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each document."""
+        """The classes of each document."""
         parts = batch["parts"]  # [B,T]
         states = SentenceCut.of(parts).read(self.word_encoder, self.words(batch))  # [B,T,D]
         count = parts.amax(1) + 1  # [B]

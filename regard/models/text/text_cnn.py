@@ -1,4 +1,4 @@
-"""CNN over words: filters of several widths, and the most each finds (Kim 2014).
+"""CNN over words: filters of several widths and max pooling (Kim 2014).
 
 c_i = relu(w · x_i:i+h-1 + b) for windows of h words, ĉ = max c_i, and a linear layer over all ĉ,
 with dropout (section 2). Windows reach over both ends of a text, as in Kim's code.
@@ -23,17 +23,17 @@ from regard.outputs.classes import Classes
 
 
 class TextCNN(nn.Module):
-    """Finds a few words anywhere in a text."""
+    """Convolutions over words, pooled by their maximum."""
 
     class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
         windows: tuple[PositiveInt, ...] = (3, 4, 5)
-        """How many words filters look at."""
+        """The widths of filters, in words."""
         filters: PositiveInt = 100
         """Of each width."""
         dropout: float = Field(0.5, ge=0, lt=1)
-        """On what filters find."""
+        """On the pooled features."""
         words_dropout: float = Field(0.0, ge=0, lt=1)
         init_range: float = Field(0.25, gt=0)
 
@@ -51,14 +51,14 @@ class TextCNN(nn.Module):
         self.output = nn.Linear(config.filters * len(config.windows), classes)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each text."""
+        """The classes of each text."""
         lengths = batch["lengths"]
         real = real_positions(lengths, batch["tokens"].shape[1])[..., None]  # [B,T,1]
         x = torch.where(real, self.words(batch), 0.0).transpose(1, 2)  # [B,D,T]
         most = []
         for window, filters in zip(self.config.windows, self.filters, strict=True):
             found = F.relu(filters(x))  # [B,C,T]
-            # Windows that lie wholly behind a text find nothing, which is what relu gives at least.
+            # Windows wholly behind a text count as zero, the least value of relu.
             mine = real_positions(lengths + window - 1, found.shape[2])[:, None]
             most.append((found * mine).amax(2))
         return Classes(self.output(self.drop(torch.cat(most, dim=1))))

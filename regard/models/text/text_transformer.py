@@ -1,9 +1,9 @@
-"""A Transformer encoder with pooling, to say what a text is (Vaswani et al. 2017, section 3.1).
+"""A Transformer encoder with pooling, as a classifier of texts (Vaswani et al. 2017, section 3.1).
 
 Words and their positions go through layers of self-attention, whose states are pooled: by a learned
-query (layers/pool.py) or, with `pool = "even"`, by their mean. The parts of a pair are told apart
-by a vector for each (Devlin et al. 2019), if `pairs` is set. What characters or a trained run say of
-words is put together with their vectors by a linear layer.
+query (layers/pool.py) or, with `pool = "even"`, by their mean. With `pairs`, each part of a pair
+has a segment vector (Devlin et al. 2019). A linear layer joins the features of words from their
+characters or from a trained run with their embeddings.
 
 >>> model = TextTransformer(TextTransformer.Config(width=8, heads=2), vocabulary=10, classes=3)
 >>> model({"tokens": torch.tensor([[4, 5]]), "lengths": torch.tensor([2])}).logits.shape
@@ -29,7 +29,7 @@ from regard.outputs.classes import Classes
 
 
 class TextTransformer(nn.Module):
-    """Every word looks at all others, layer by layer."""
+    """Self-attention over words, pooled, and a linear layer."""
 
     class Config(WordFeaturesConfig):
         """What a recipe may choose."""
@@ -46,7 +46,7 @@ class TextTransformer(nn.Module):
         pool: Literal["additive", "dot", "even"] = "additive"
         """How states become one vector; even is their mean."""
         pairs: bool = False
-        """Tell the parts of a pair apart."""
+        """Add a segment vector for each part of a pair."""
         dropout: float = Field(0.1, ge=0, lt=1)
 
         @model_validator(mode="after")
@@ -61,8 +61,8 @@ class TextTransformer(nn.Module):
         self.config = config
         width = config.width
         self.words = WordFeatures.of(config, vocabulary, source, 0.0)
-        told = self.words.width
-        self.together = nn.Linear(told, width) if told > width else nn.Identity()
+        features = self.words.width
+        self.together = nn.Linear(features, width) if features > width else nn.Identity()
         self.position = POSITIONS[config.position](width, config.context)
         self.segment = SegmentEmbedding(2, width) if config.pairs else None
         self.drop = Dropout(config.dropout)
@@ -75,7 +75,7 @@ class TextTransformer(nn.Module):
         self.output = nn.Linear(width, classes)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
-        """How well each class fits each text."""
+        """The classes of each text."""
         mask = padding(batch["lengths"])
         x = self.position(self.together(self.words(batch)))  # [B,T,D]
         if self.segment is not None:
