@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from regard import check as check
     from regard import explain as explain
+    from regard import kernels as kernels
     from regard.attention import intervene as intervene
     from regard.attention import record as record
     from regard.core.errors import UserError as UserError
@@ -27,6 +28,7 @@ _MODULES = {
     "fit": "regard.train.fit",
     "from_pretrained": "regard.runs.pretrained",
     "intervene": "regard.attention",
+    "kernels": "regard",
     "load": "regard.runs.run",
     "record": "regard.attention",
 }
@@ -39,6 +41,7 @@ __all__ = [
     "fit",
     "from_pretrained",
     "intervene",
+    "kernels",
     "load",
     "record",
 ]
