@@ -5,6 +5,7 @@ import torch
 
 from regard.attention import causal, record
 from regard.attention.tape import Tape
+from regard.core.axes import Slots
 from regard.core.errors import UserError
 from regard.layers import SelfAttention
 from regard.look import Looks
@@ -32,6 +33,8 @@ def test_labels_are_a_pair_or_pairs_by_site() -> None:
     words = tuple("abcde")
     tape = recorded()
     assert tape.show((words, words)).payloads[0].keys.labels == words
+    slots = Slots.of(len(words))
+    assert tape.show((words, slots)).payloads[0].keys == slots, "an axis stays what it is"
     assert tape.show({"att*": (words, words)}).payloads[0].queries.labels == words
     with pytest.raises(UserError, match="site"):
         tape.show({"decoder": (words, words)})

@@ -143,7 +143,7 @@ def test_what_a_view_cannot_do_is_said(run: Run, tmp_path: Path, as_users_run_it
     picture = tmp_path / "a.png"
     with pytest.raises(UserError, match="did you mean 'curves'"):
         view_run(run.folder, "to be", "curve", picture)
-    with pytest.raises(UserError, match="say what the model is to read"):
+    with pytest.raises(UserError, match="the view links needs an input"):
         view_run(run.folder, None, "links", picture)
     with pytest.raises(UserError, match="text is empty"):
         view_run(run.folder, " ", "links", picture)
