@@ -1,7 +1,7 @@
-"""Text to batches: read it (text), number it (tokenise), keep it (corpus), deal it out (batch).
+"""Text to batches: reading files, tokenising, caching corpora, batching.
 
-Pairs of sentences have their own way (parallel), and some are made up (synthetic). Nothing here
-prints or reaches the network. A text is never held whole in memory; pairs are, as numbers.
+Nothing here prints or uses the network. A text is never completely in memory; sentence pairs are,
+as token ids.
 """
 
 from regard.data.batch import IGNORE, ContinuousBatches, Shard, StridedBatches, WindowBatches
@@ -23,14 +23,14 @@ from regard.data.text.tokeniser import TOKENISERS, Tokeniser, load_tokeniser, tr
 
 __all__ = [
     "BOS",
+    "EMPTY_ROW",
     "EOS",
-    "TEXT_FORMS",
     "GENERATORS",
     "IGNORE",
     "MAX_LINE_CHARACTERS",
-    "EMPTY_ROW",
     "PAD",
     "SPECIALS",
+    "TEXT_FORMS",
     "TOKENISERS",
     "UNK",
     "WHOLE_TEXT",
@@ -40,24 +40,24 @@ __all__ = [
     "EncodedPairs",
     "PairCounts",
     "PairTokenisers",
-    "SentencePair",
     "ParallelText",
-    "TextPart",
     "Record",
+    "SentencePair",
     "Shard",
-    "TextSource",
     "StridedBatches",
+    "TextPart",
+    "TextSource",
     "Tokeniser",
     "WindowBatches",
     "encode_pairs",
-    "split_held_out",
-    "read_jsonl",
-    "read_lines",
     "load_tokeniser",
     "next_token_collate",
     "pad_rows",
     "prepare_corpus",
-    "source_at",
-    "train_tokeniser",
+    "read_jsonl",
+    "read_lines",
     "read_tsv",
+    "source_at",
+    "split_held_out",
+    "train_tokeniser",
 ]

@@ -1,9 +1,9 @@
-"""Batches of text whose order is a function of seed, epoch and index alone.
+"""Batches of text that depend only on seed, epoch and index.
 
-All satisfy core.protocols.Batches: any batch can be asked for at any time, so a run that goes on
-after a stop sees exactly what it would have seen. `continues_previous` says whether each batch goes on where
-the one before it ended, row by row; `starts(index)` says whether a batch begins anew, so that
-nothing may be carried into it. `shard(rank, world)` gives one process of several its rows.
+All satisfy core.protocols.Batches: any batch can be built at any time, so a resumed training gets
+exactly the batches of an uninterrupted one. In batches with
+`continues_previous` each row continues that of the previous batch; `resets_carry(index)` is true of
+batches that start without a carry. `shard(rank, world)` returns the rows of one process.
 
 Random numbers come from SHAKE-128 of (seed, epoch, index), which is the same on every machine and
 in every version of every library.
@@ -21,14 +21,16 @@ from regard.core.padding import IGNORE as IGNORE
 from regard.core.protocols import Batch
 
 _SAMPLED = 32
-"""About how many batches are looked at to know data again."""
+"""About how many batches the digest of the data is computed from."""
 
 
 def random_integers(count: int, *place: int) -> Int[Tensor, "N"]:
-    """Random whole numbers from 0 to 2^63 - 1 that belong to a place, such as (seed, epoch).
+    """Random integers from 0 to 2^63 - 1, determined by `place`, such as (seed, epoch).
 
-    >>> bool((random_integers(3, 1, 2) == random_integers(3, 1, 2)).all()), bool((random_integers(3, 1) == random_integers(3, 2)).any())
-    (True, False)
+    >>> torch.equal(random_integers(3, 1, 2), random_integers(3, 1, 2))
+    True
+    >>> torch.equal(random_integers(3, 1), random_integers(3, 2))
+    False
     """
     if not count:
         return torch.zeros(0, dtype=torch.int64)
@@ -38,7 +40,7 @@ def random_integers(count: int, *place: int) -> Int[Tensor, "N"]:
 
 
 def random_permutation(count: int, *place: int) -> Int[Tensor, "N"]:
-    """The numbers from 0 to count - 1 in an order that belongs to a place.
+    """A permutation of the numbers from 0 to count - 1, determined by `place`.
 
     >>> sorted(random_permutation(4, 7).tolist())
     [0, 1, 2, 3]
@@ -47,14 +49,14 @@ def random_permutation(count: int, *place: int) -> Int[Tensor, "N"]:
 
 
 def check_index(index: int, count: int) -> int:
-    """The index, if an epoch of so many batches has it."""
+    """The index; raises a UserError if an epoch of `count` batches does not have it."""
     if not 0 <= index < count:
         raise UserError(f"index={index} is outside an epoch of {count} batches, from 0")
     return index
 
 
 def tensor_digest(*tensors: Tensor) -> str:
-    """The SHA-256 of what tensors hold, in short.
+    """A short SHA-256 of the contents of tensors.
 
     >>> tensor_digest(torch.tensor([1, 2])) == tensor_digest(torch.tensor([1]), torch.tensor([2]))
     True
@@ -67,27 +69,27 @@ def tensor_digest(*tensors: Tensor) -> str:
 
 
 class ShardableBatches(ABC):
-    """Batches of so many rows each, that can be dealt out to several processes."""
+    """Batches of a fixed number of rows, which can be divided among several processes."""
 
     continues_previous = False
-    """Does each batch go on where the one before it ended?"""
+    """Does each batch continue the rows of the previous one?"""
     prefetchable = False
-    """Does a batch take so long to make that it is better begun while the one before is used?"""
+    """Is a batch slow to build, so that a thread should build it in advance?"""
 
     def __init__(self, rows: int) -> None:
         self.rows = positive("batch", rows)
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many batches an epoch has."""
+        """The number of batches in an epoch."""
 
     @abstractmethod
     def batch(self, epoch: int, index: int) -> Batch:
-        """One batch; the same one whenever it is asked for."""
+        """One batch; always the same for the same epoch and index."""
 
     @property
     def digest(self) -> str:
-        """What the data are known again by: some of the batches, if there is nothing better."""
+        """A digest that identifies the data, by default of a sample of the batches."""
         return tensor_digest(*self.sample_tensors())
 
     def sample_tensors(self) -> list[Tensor]:
@@ -97,11 +99,11 @@ class ShardableBatches(ABC):
         return [each for batch in batches for _, each in batch]
 
     def resets_carry(self, index: int) -> bool:
-        """Does a batch begin anew, so that nothing is carried into it?"""
+        """Does a batch start without the carry of the previous one?"""
         return index == 0 or not self.continues_previous
 
     def shard(self, rank: int, world: int) -> "Shard":
-        """The rows of one process; all processes together see the batch that one would."""
+        """The rows of one process; together, the processes have the rows of the whole batch."""
         divides("batch", self.rows, "world", world)
         return Shard(self, rank, world)
 
@@ -127,21 +129,21 @@ class Shard:
 
     @property
     def digest(self) -> str:
-        """That of the whole batches."""
+        """The digest of the whole batches."""
         return self._whole.digest
 
     def resets_carry(self, index: int) -> bool:
-        """Does a batch begin anew?"""
+        """Does a batch start without the carry of the previous one?"""
         return self._whole.resets_carry(index)
 
 
 class ContinuousBatches(ShardableBatches):
-    """A text as parallel streams, read on from batch to batch: for recurrent networks.
+    """A text as parallel streams that continue from batch to batch, for recurrent networks.
 
-    The text is cut into `batch` streams of equal length, the rest is dropped, and each batch is the
-    next `window` tokens of all streams; the last one may be shorter. Targets are the tokens one
-    later. The state is carried within an epoch and starts anew with the next, as in
-    pytorch/examples, word_language_model.
+    The text is split into `batch` streams of equal length; the rest is dropped. Each batch is the
+    next `window` tokens of all streams; the last one may be shorter. Targets are the next tokens.
+    The state is carried within an epoch and reset at its end, as in pytorch/examples,
+    word_language_model.
 
     >>> batches = ContinuousBatches(torch.arange(10), batch=2, window=3)
     >>> [batches.batch(0, index)["tokens"].tolist() for index in range(len(batches))]
@@ -166,7 +168,7 @@ class ContinuousBatches(ShardableBatches):
 
     @property
     def digest(self) -> str:
-        """The whole text."""
+        """The digest of the text."""
         return tensor_digest(self._streams)
 
     def batch(self, epoch: int, index: int) -> Batch:
@@ -177,10 +179,10 @@ class ContinuousBatches(ShardableBatches):
 
 
 class WindowBatches(ShardableBatches):
-    """Windows from random places of a text, with replacement: for Transformers.
+    """Windows at random positions of a text, with replacement, for Transformers.
 
-    An epoch is `steps` batches, by default as many as would cover the text once. As nanoGPT's
-    get_batch, but any batch can be asked for.
+    An epoch is `steps` batches, by default as many as cover the text once. As nanoGPT's get_batch,
+    but any batch can be built again.
 
     >>> batches = WindowBatches(torch.arange(100), batch=2, window=4, seed=1)
     >>> read = batches.batch(0, 0)
@@ -213,11 +215,11 @@ class WindowBatches(ShardableBatches):
 
     @property
     def digest(self) -> str:
-        """The whole text."""
+        """The digest of the text."""
         return tensor_digest(self._ids)
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """Windows drawn for this epoch and index."""
+        """Random windows of this epoch and index."""
         drawn = random_integers(self.rows, self._seed, epoch, check_index(index, len(self)))
         places = (drawn % self._places)[:, None] + self._span  # [B,T+1]
         read = self._ids[places].long()
@@ -225,10 +227,10 @@ class WindowBatches(ShardableBatches):
 
 
 class StridedBatches(ShardableBatches):
-    """Windows side by side that cover every target once, in order: for evaluation.
+    """Consecutive windows that have every target once, in order, for evaluation.
 
-    The last window and the last batch are filled up: with `pad` for tokens and IGNORE for targets,
-    so that all batches have one shape and a loss that ignores IGNORE sees each target once.
+    The last window and the last batch are padded with `pad` for tokens and IGNORE for targets, so
+    that all batches have the same shape.
 
     >>> batches = StridedBatches(torch.arange(6), batch=2, window=2)
     >>> [batches.batch(0, index)["targets"].tolist() for index in range(len(batches))]

@@ -1,7 +1,7 @@
-"""Batches of sentences of about the same length, so that little of a batch is padding.
+"""Batches grouped by length, so that little of a batch is padding.
 
-Sentences are shuffled, put into buckets whose widths grow by a tenth (as in tensor2tensor), and cut
-into batches; then the batches are shuffled. Both orders are functions of seed and epoch.
+Sentences are shuffled, put into buckets whose widths grow by a tenth (as in tensor2tensor), and
+split into batches; then the batches are shuffled. Both orders depend on seed and epoch.
 """
 
 from bisect import bisect_right
@@ -25,17 +25,17 @@ from regard.data.batch import (
 )
 
 _NARROWEST = 8
-"""Shorter sentences than this share the first bucket."""
+"""The width of the first bucket."""
 
 EMPTY_ROW = -1
-"""The number of a sentence that is not there: its row is all padding."""
+"""The index of a missing sentence: its row is all padding."""
 
 Collate = Callable[[Int[Tensor, "B"]], Batch]
-"""Makes a batch of the sentences with these numbers, in this order; NOBODY is an empty row."""
+"""Builds a batch of the sentences with these indices; EMPTY_ROW is a row of padding."""
 
 
 def pad_rows(rows: Sequence[Sequence[int]], fill: int) -> Int[Tensor, "B T"]:
-    """Rows of different lengths as one tensor.
+    """Rows of different lengths as one padded tensor.
 
     >>> pad_rows([[5, 6], [7]], fill=0).tolist()
     [[5, 6], [7, 0]]
@@ -47,7 +47,7 @@ def pad_rows(rows: Sequence[Sequence[int]], fill: int) -> Int[Tensor, "B T"]:
 
 
 def next_token_collate(sentences: Sequence[Sequence[int]], pad: int) -> Collate:
-    """Every token of a sentence but the last, and every one but the first as its target.
+    """Collates all but the last token of sentences, with the next tokens as targets.
 
     >>> gather = next_token_collate([[2, 5, 3], [2, 6, 7, 3]], pad=0)
     >>> gather(torch.tensor([0, 1]))["targets"].tolist()
@@ -65,7 +65,7 @@ def next_token_collate(sentences: Sequence[Sequence[int]], pad: int) -> Collate:
 
 
 def bucket_widths(longest: int) -> list[int]:
-    """The widths of buckets for sentences up to the longest: each about a tenth wider.
+    """The widths of buckets up to the longest sentence: each about a tenth wider.
 
     >>> bucket_widths(14)
     [8, 9, 10, 11, 12, 13, 14]
@@ -77,9 +77,9 @@ def bucket_widths(longest: int) -> list[int]:
 
 
 def _cuts(widths: list[int], rows: int | None, tokens: int | None) -> list[int]:
-    """Where batches begin and end among sentences in the order of these widths."""
+    """The boundaries of batches among sentences in the order of these widths."""
     if (rows is None) == (tokens is None):
-        raise UserError(f"give either batch or tokens_per_batch, got {rows} and {tokens}")
+        raise UserError(f"set either batch or tokens_per_batch, got {rows} and {tokens}")
     cuts = [0]
     if rows is not None:
         return [*range(0, len(widths), positive("batch", rows)), len(widths)]
@@ -94,16 +94,16 @@ def _cuts(widths: list[int], rows: int | None, tokens: int | None) -> list[int]:
 
 
 def _fits(widths: list[int], tokens: int) -> int:
-    """How many of these sentences, from the first on, fill a batch of so many tokens."""
-    # Widths only grow, so the last sentence of a batch says how wide all its rows are.
+    """The number of sentences, from the first, that fit into a batch of `tokens` tokens."""
+    # Widths are sorted, so the last sentence of a batch determines the width of its rows.
     return bisect_right(range(len(widths)), tokens, key=lambda last: (last + 1) * widths[last])
 
 
 class BucketBatches(ShardableBatches):
-    """Sentences in batches by length: `batch` to a batch, or as many as fill `tokens_per_batch`.
+    """Batches grouped by length: `batch` sentences each, or up to `tokens_per_batch` tokens.
 
-    Each sentence comes once an epoch. `lengths` are those that padding brings to one width;
-    `gather` makes the tensors.
+    Each sentence occurs once per epoch. `lengths` are the lengths of the sentences; `gather` builds
+    the tensors of a batch.
 
     >>> sentences = [[1] * (length + 1) for length in (9, 20, 9, 20)]
     >>> batches = BucketBatches([9, 20, 9, 20], next_token_collate(sentences, 0), batch=2, seed=0)
@@ -126,7 +126,7 @@ class BucketBatches(ShardableBatches):
         for number, length in enumerate(lengths):
             positive(f"the length of sentence {number}", length)
         if not lengths:
-            raise UserError("there are no sentences to make batches of")
+            raise UserError("there are no sentences to build batches from")
         widths = bucket_widths(max(lengths))
         self._lengths = torch.tensor(lengths)
         self._buckets = torch.searchsorted(torch.tensor(widths), self._lengths)
@@ -143,15 +143,15 @@ class BucketBatches(ShardableBatches):
 
     @property
     def digest(self) -> str:
-        """The length of every sentence, and some of the batches."""
+        """The digest of all lengths and some of the batches."""
         return tensor_digest(self._lengths, *self.sample_tensors())
 
     def numbers(self, epoch: int, index: int) -> Int[Tensor, "B"]:
-        """Which sentences are in a batch."""
+        """The indices of the sentences of a batch."""
         return self._plan(epoch)[check_index(index, len(self))]
 
     def _plan(self, epoch: int) -> list[Tensor]:
-        """The sentences of every batch of an epoch; that of the last one asked for is kept."""
+        """The sentences of every batch of an epoch; the last epoch is cached."""
         known = self._known
         if known is None or known[0] != epoch:
             order = random_permutation(len(self._lengths), self._seed, epoch, 0)
@@ -168,14 +168,14 @@ class BucketBatches(ShardableBatches):
         return self.gather(torch.cat([numbers, torch.full((lacking,), EMPTY_ROW)]))
 
     def padding_fraction(self, epoch: int) -> float:
-        """How much of the batches of an epoch is padding, from 0 to 1."""
+        """The fraction of padding in the batches of an epoch."""
         cells = sum(
             len(numbers) * int(self._lengths[numbers].max()) for numbers in self._plan(epoch)
         )
         return 1.0 - int(self._lengths.sum()) / cells
 
     def shard(self, rank: int, world: int) -> Shard:
-        """The sentences of one process; where they do not come out even, empty rows are added."""
+        """The sentences of one process; batches are padded with empty rows to a common size."""
         if self._even:
             divides("batch", self.rows, "world", world)
         filled = copy(self)

@@ -1,8 +1,8 @@
-"""The cache folder, and what is in a file without reading it twice.
+"""The cache folder, digests of files, and copies of stdin.
 
-The folder is that of the environment variable REGARD_CACHE, or ~/.cache/regard. Everything in it
-can be made again, so it may be deleted at any time; all but the copies of stdin (spool.py), which
-a run that was trained on one needs to go on.
+The folder is the environment variable REGARD_CACHE, or ~/.cache/regard. Everything in it can be
+built again, so it may be deleted at any time; except for the copies of stdin, which a run that was
+trained on one needs to resume.
 """
 
 import hashlib
@@ -19,18 +19,18 @@ from regard.data.text.files import STDIN, open_bytes, read_lines
 _log = logging.getLogger(__name__)
 
 SETTLED_NS = 2_000_000_000
-"""A file that changed later than so many nanoseconds ago may change again without its time stamp
-showing it, because file systems count time in ticks of up to two seconds."""
+"""A file that changed less than this many nanoseconds ago may change again with the same time
+stamp, because file systems count time in ticks of up to two seconds."""
 
 
 def cache_folder() -> Path:
-    """Where the cache is."""
+    """The cache folder."""
     chosen = os.environ.get("REGARD_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "regard"
 
 
 def file_stamp(path: Path) -> dict[str, int]:
-    """What changes when a file does: a look at the folder tells, not at the content."""
+    """Metadata that changes with a file, from the file system alone."""
     status = path.stat()
     return {
         "size": status.st_size,
@@ -41,7 +41,7 @@ def file_stamp(path: Path) -> dict[str, int]:
 
 
 def content_digest(path: Path, folder: Path) -> str:
-    """The SHA-256 of a file; read once, then known from its stamp for as long as that is the same.
+    """The SHA-256 of a file, cached for as long as its stamp stays the same.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -63,7 +63,7 @@ def content_digest(path: Path, folder: Path) -> str:
 
 
 def _note(note: Path, held: dict[str, object]) -> None:
-    """Keep a note if that is possible; a cache that can only be read still serves."""
+    """Write a note if possible; a read-only cache still works."""
     try:
         with replace_atomically(note) as file:
             file.write(json.dumps(held).encode())
@@ -72,16 +72,16 @@ def _note(note: Path, held: dict[str, object]) -> None:
 
 
 def _stamp_of_readable(path: Path) -> dict[str, int]:
-    """The stamp, or the reader's own error for a file that cannot be read."""
+    """The stamp; raises the error of the reader for a file that cannot be read."""
     with open_bytes(str(path)):
         pass
     if not path.is_file():
-        raise UserError(f"{path}: is no ordinary file; give `-` and pipe it in")
+        raise UserError(f"{path}: is not a regular file; use `-` and pipe it in")
     return file_stamp(path)
 
 
 def _noted(note: Path, now: dict[str, int]) -> str | None:
-    """The SHA-256 that was noted for a file with this stamp; a note that is spoilt is none."""
+    """The cached SHA-256 of a file with this stamp; None if there is no valid note."""
     try:
         held = json.loads(note.read_bytes())
         digest = held["sha256"] if held["stamp"] == now else None
@@ -91,9 +91,12 @@ def _noted(note: Path, now: dict[str, int]) -> str | None:
 
 
 def copy_stdin(folder: Path | None = None) -> Path:
-    """The file in the cache, named by its content, to which all of stdin is copied now."""
-    kept = (cache_folder() if folder is None else folder) / "stdin"
-    unnamed, digest = kept / f"{os.getpid()}{PART}", hashlib.sha256()
+    """Copy stdin to a file in the cache, named by its content; return the path.
+
+    Stdin can be read only once, and a training reads its text several times.
+    """
+    copies = (cache_folder() if folder is None else folder) / "stdin"
+    unnamed, digest = copies / f"{os.getpid()}{PART}", hashlib.sha256()
     with replace_atomically(unnamed) as file:
 
         def keep(taken: bytes) -> None:
@@ -102,7 +105,7 @@ def copy_stdin(folder: Path | None = None) -> Path:
 
         for _ in read_lines(STDIN, on_bytes=keep):
             pass
-    path = kept / f"{digest.hexdigest()[:32]}.txt"
+    path = copies / f"{digest.hexdigest()[:32]}.txt"
     with os_errors_as_user_errors(path):
         unnamed.replace(path)
     return path.resolve()

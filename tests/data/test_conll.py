@@ -69,7 +69,7 @@ def test_sentences_documents_and_lines(tmp_path: Path) -> None:
 RAGGED = {
     "a line with a column less": ("a b O\nc O\n", r":2: 2 columns where line 1 has 3"),
     "a line with a column more": ("a O\n\nb c O\n", r":3: 3 columns where line 1 has 2"),
-    "a column that is not there": ("a\nb\n", r":1: column 2 was asked for; this line has 1"),
+    "a column that is not there": ("a\nb\n", r":1: there is no column 2; this line has 1"),
 }
 
 
@@ -83,7 +83,7 @@ def test_ragged_lines_are_refused(case: str, tmp_path: Path, as_users_run_it: No
 
 def test_column_zero_is_refused(tmp_path: Path, as_users_run_it: None) -> None:
     (tmp_path / "a.txt").write_text("a O\n")
-    with pytest.raises(UserError, match="column 0 was asked for; columns count from 1"):
+    with pytest.raises(UserError, match="there is no column 0; columns count from 1"):
         list(read_conll(str(tmp_path / "a.txt"), word=0))
 
 
@@ -93,9 +93,9 @@ BROKEN = {
     "a chunk that is not closed": (["B-X", "O"], "bioes", r"f:8: .*has no E-X"),
     "a chunk that is open at the end": (["O", "B-X"], "bioes", r"f:8: .*has no E-X"),
     "an end without a beginning": (["E-X"], "bioes", r"f:7: .*no B-X"),
-    "a tag of another scheme": (["S-X"], "iob2", r"f:7: 'S-X' is no tag of iob2, which has I-X"),
-    "a part of speech": (["NN"], "iob2", r"f:7: 'NN' is no tag of iob2"),
-    "a tag without a kind": (["B-"], "iob2", r"f:7: 'B-' is no tag"),
+    "a tag of another scheme": (["S-X"], "iob2", r"f:7: 'S-X' is not a tag of iob2: I-X"),
+    "a part of speech": (["NN"], "iob2", r"f:7: 'NN' is not a tag of iob2"),
+    "a tag without a kind": (["B-"], "iob2", r"f:7: 'B-' is not a tag"),
 }
 
 

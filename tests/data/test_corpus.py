@@ -248,10 +248,10 @@ def test_stdin_is_kept_by_its_content(
 @pytest.mark.parametrize(
     ("sources", "part", "message"),
     [
-        ([], corpus.WHOLE_TEXT, "no text was given"),
+        ([], corpus.WHOLE_TEXT, "there is no text"),
         ([TextSource(path="-")], TextPart(last=0.5), "stdin cannot be split"),
-        ([TextSource(path="-")] * 2, corpus.WHOLE_TEXT, "stdin was given twice"),
-        ([TextSource(path="/dev/null")], corpus.WHOLE_TEXT, "is no ordinary file"),
+        ([TextSource(path="-")] * 2, corpus.WHOLE_TEXT, "stdin is a source twice"),
+        ([TextSource(path="/dev/null")], corpus.WHOLE_TEXT, "is not a regular file"),
     ],
 )
 def test_what_cannot_be_prepared_is_refused(
@@ -263,7 +263,7 @@ def test_what_cannot_be_prepared_is_refused(
 
 @pytest.mark.parametrize(("first", "last"), [(0.5, 0.5), (0.6, 0.5), (-0.1, 1.0), (0.0, 1.1)])
 def test_a_part_must_go_forward(first: float, last: float) -> None:
-    with pytest.raises(UserError, match="must go forward"):
+    with pytest.raises(UserError, match="must be an interval"):
         TextPart(first=first, last=last)
 
 
@@ -343,7 +343,7 @@ def test_a_manifest_whose_content_was_altered_is_not_believed(
     held["manifest"][field] = "uint32" if field == "dtype" else 1 + held["manifest"][field]
     beside.write_text(json.dumps(held))
     assert of(path, WORDS, folder).characters == len(TEXT)
-    assert "its manifest is missing or spoilt" in caplog.text
+    assert "its manifest is missing or damaged" in caplog.text
 
 
 def test_a_manifest_of_another_version_is_made_again(
@@ -374,7 +374,7 @@ def test_a_text_that_changes_while_it_is_read_is_refused(
         return digest
 
     monkeypatch.setattr(corpus, "content_digest", changed)
-    with pytest.raises(UserError, match=r"a\.txt: changed while it was read"):
+    with pytest.raises(UserError, match=r"a\.txt: changed while it was being read"):
         of(path, WORDS, folder)
     assert not list((folder / "corpora").iterdir())
 

@@ -96,9 +96,19 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
     "a quote that never ends": ("a.csv", '1,"bad\nmore\n', {}, r"a\.csv:1: not CSV: .*doubled"),
     "text behind a quote": ("a.csv", '1,good\n0,"bad"ly\n', {}, r"a\.csv:2: not CSV"),
     "a row that is too short": ("a.csv", "1,good\n0\n", {}, r"a\.csv:2: 1 cells .* 1 has 2$"),
-    "a row of too many": ("a.csv", "1,good\n0,so, so\n", {}, r"a\.csv:2: 3 cells .* in quotes"),
+    "a row of too many": (
+        "a.csv",
+        "1,good\n0,so, so\n",
+        {},
+        r"a\.csv:2: 3 cells .* must be quoted",
+    ),
     "a tab too many": ("a.tsv", "1\tgood\n0\tso\tso\n", {}, r"a\.tsv:2: 3 cells .* 1 has 2"),
-    "columns that no row has": ("a.csv", "1,a\n", {"text": (3,)}, r"a\.csv:1: columns .* has 2"),
+    "columns that no row has": (
+        "a.csv",
+        "1,a\n",
+        {"text": (3,)},
+        r"a\.csv:1: there are no columns .* has 2",
+    ),
     "two of fastText's labels": (
         "a.txt",
         "__label__a __label__b good\n",
@@ -128,7 +138,7 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
         "a.jsonl",
         '\n{"text": "a", "label": [1]}\n',
         {"text": ("text",), "label": "label"},
-        r"a\.jsonl:2: field 'label' is no string",
+        r"a\.jsonl:2: field 'label' is not a string",
     ),
     "numbers for JSON": ("a.jsonl", "{}", {}, "JSON fields have names"),
     "no text field": ("a.csv", "1,a\n", {"text": (), "label": 1}, "csv needs text="),
@@ -141,12 +151,17 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
 
 BABI = {"form": "babi", "text": ("story", "question"), "label": "answer"}
 BAD |= {
-    "babi, no number": ("a.txt", "Mary went.\n", BABI, r"a.txt:1: a number and a sentence"),
+    "babi, no number": (
+        "a.txt",
+        "Mary went.\n",
+        BABI,
+        r"a.txt:1: expected a number and a sentence",
+    ),
     "babi, a strange number": (
         "a.txt",
         "² Mary went.\n",
         BABI,
-        r"a.txt:1: a number and a sentence",
+        r"a.txt:1: expected a number and a sentence",
     ),
     "babi, a number twice": ("a.txt", "1 A.\n2 B.\n2 C.\n", BABI, r"a.txt:3: number 2 after 2"),
     "babi, no facts": ("a.txt", "1 A.\n2 Q?\there\n", BABI, r"a.txt:2: .* there are 2 cells"),
@@ -183,7 +198,7 @@ def test_what_is_wrong_is_said_with_file_and_line(
 
 
 def test_a_folder_without_folders_is_refused(tmp_path: Path, as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match="no folders in it; one for each class"):
+    with pytest.raises(UserError, match="no folders in it; expected one for each class"):
         list(LabelledText(path=str(tmp_path)).examples())
 
 

@@ -102,9 +102,9 @@ def test_files_of_unequal_length_are_refused_with_both_counts(
     [
         ((), None, "one file or two, not 0"),
         (("a", "b", "c"), None, "one file or two, not 3"),
-        (("-", "-"), None, "stdin was given for both sides"),
-        (("a", "b"), (1, 2), r"a, b: two files have a sentence a line and take no fields"),
-        (("a.txt",), (1, 2), r"a.txt: one file holds both sides only as .tsv or .jsonl"),
+        (("-", "-"), None, "stdin cannot be both sides"),
+        (("a", "b"), (1, 2), r"a, b: two files have one sentence per line and take no fields"),
+        (("a.txt",), (1, 2), r"a.txt: a file with both sides must be .tsv or .jsonl"),
         (("a.tsv",), None, "a.tsv: needs fields="),
         (("a.jsonl.gz",), ("de", 2), "JSON fields have names"),
     ],
@@ -263,7 +263,7 @@ def test_words_and_their_numbers_are_equally_many(text: str) -> None:
 @pytest.mark.parametrize("kind", sorted(set(TOKENISERS) - {"word"}))
 def test_only_words_are_copied(kind: str) -> None:
     one = train_tokeniser(kind, TEXTS)
-    with pytest.raises(UserError, match=f"copying is for tokenisers of words, not {kind} and"):
+    with pytest.raises(UserError, match=f"copying needs word tokenisers, not {kind} and"):
         PairTokenisers(one, one, copies=True)
 
 

@@ -281,7 +281,7 @@ def test_a_tokenizer_from_elsewhere_works_with_its_own_special_tokens(tmp_path: 
     assert tokeniser.encode("a b a b c") == [0, 1, 0, 1, 2]
     assert (tokeniser.pad, tokeniser.unk, tokeniser.eos) == (9, 2, 3)
     assert tokeniser.vocabulary == 10
-    with pytest.raises(UserError, match=r"has no <bos> token; looked for <bos>, <s>"):
+    with pytest.raises(UserError, match=r"has no <bos> token, nor any of <bos>, <s>"):
         _ = tokeniser.bos
 
 
@@ -320,7 +320,7 @@ def test_word_pieces_hold_every_letter_and_keep_to_their_limit() -> None:
     assert train_tokeniser("wordpiece", LINES, vocabulary=60).vocabulary == 60
     assert train_tokeniser("wordpiece", ["Ä"]).encode("a") != [TRAINED["wordpiece"].unk]
     assert train_tokeniser("wordpiece_cased", ["Ä"]).encode("ä") == [TRAINED["wordpiece"].unk]
-    with pytest.raises(UserError, match="vocabulary=7 is too small for the letters"):
+    with pytest.raises(UserError, match="vocabulary=7 is too small for the characters"):
         train_tokeniser("wordpiece", LINES, vocabulary=7)
 
 

@@ -69,21 +69,25 @@ FLOATS = struct.pack("<2f", 1.0, 2.0)
 BAD: dict[str, tuple[str, bytes, str]] = {
     "a line that is too narrow": ("v.txt", b"a 1 2\nb 3\n", r"v\.txt:2: 1 numbers where .* has 2"),
     "a line that is too wide": ("v.txt", b"a 1 2\nb 3 4 5\n", r"v\.txt:2: 3 numbers where .* 2"),
-    "a width that lies": ("v.txt", b"1 3\na 1 2\n", r"v\.txt:2: 2 numbers .* says 3"),
-    "a count that lies": ("v.txt", b"3 2\na 1 2\n", r"v\.txt:1: .* says 3 vectors.* there are 1"),
-    "a word for a number": ("v.txt", b"a 1 2\nb 3 x\n", r"v\.txt:2: 'x' is no number"),
-    "no word": ("v.txt", b"a 1 2\n 3 4\n", r"v\.txt:2: there are numbers but no word"),
+    "a width that lies": ("v.txt", b"1 3\na 1 2\n", r"v\.txt:2: 2 numbers .* has 3"),
+    "a count that lies": ("v.txt", b"3 2\na 1 2\n", r"v\.txt:1: .* has 3 vectors.* there are 1"),
+    "a word for a number": ("v.txt", b"a 1 2\nb 3 x\n", r"v\.txt:2: 'x' is not a number"),
+    "no word": ("v.txt", b"a 1 2\n 3 4\n", r"v\.txt:2: there are numbers without a word"),
     "a blank line": ("v.txt", b"a 1 2\n\nb 3 4\n", r"v\.txt:2: 0 numbers"),
     "an empty file": ("v.txt", b"", r"v\.txt: is empty"),
     "numbers that are not finite": ("v.txt", b"a 1 nan\n", "vector of 'a' .* not finite"),
     "a word that is not UTF-8": ("v.txt", b"\xff 1 2\n", r"not UTF-8"),
     "damaged gzip": ("v.txt.gz", gzip.compress(b"a 1 2\n" * 9)[:-12], r"gz:\d+: damaged gzip"),
-    "binary under a text's name": ("v.txt", b"\0\1 2\n", r"v\.txt:1: this is no text"),
-    "a model of fastText": ("v.bin", b"\xba\x16\x4f\x2f\n", r"give the \.vec file"),
-    "text under a binary's name": ("v.bin", b"a 1 2\n", r"v\.bin:1: .* begins with two numbers"),
+    "binary under a text's name": ("v.txt", b"\0\1 2\n", r"v\.txt:1: this is not text"),
+    "a model of fastText": ("v.bin", b"\xba\x16\x4f\x2f\n", r"use the \.vec file"),
+    "text under a binary's name": (
+        "v.bin",
+        b"a 1 2\n",
+        r"v\.bin:1: .* begins with the number of vectors",
+    ),
     "binary cut off": ("v.bin", b"2 2\na " + FLOATS + b"\nb 12", r"vector 2 of 2: the file ends"),
     "a binary count too small": ("v.bin", b"1 2\na " + FLOATS + b"\nb " + FLOATS, "there is more"),
-    "a binary width too large": ("v.bin", b"1 9\na " + FLOATS, "does not tell the truth"),
+    "a binary width too large": ("v.bin", b"1 9\na " + FLOATS, "is wrong"),
 }
 
 
@@ -108,7 +112,7 @@ def test_a_width_that_changes_is_seen_also_in_words_that_are_not_kept(
 def test_words_that_no_file_can_hold_and_vocabularies_without_a_vector_are_refused(
     tmp_path: Path, as_users_run_it: None
 ) -> None:
-    with pytest.raises(UserError, match="'a b' cannot stand in a file of vectors"):
+    with pytest.raises(UserError, match="'a b' cannot be written to a file of vectors"):
         write_vectors(tmp_path / "v.txt", Vectors(("a b",), torch.zeros(1, 2)))
     write_vectors(tmp_path / "v.txt", some())
     with pytest.raises(UserError, match="none of the words that were asked for"):

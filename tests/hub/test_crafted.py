@@ -109,7 +109,7 @@ def test_what_others_say_while_a_file_is_tried_is_kept(capfd: pytest.CaptureFixt
             os.write(2, b"four\n\n" + panic.encode())
             raise BaseException("none")
 
-    with pytest.raises(UserError, match=r"x\.json: is no tokenizer that works: none"):
+    with pytest.raises(UserError, match=r"x\.json: is not a valid tokenizer: none"):
         panics()
     assert capfd.readouterr().err == "four\n"
 

@@ -313,7 +313,7 @@ def test_a_vocabulary_gets_as_many_numbers_as_the_embedding_has_rows(tmp_path: P
     small = read(tmp_path, "gpt2")
     padded = read(tmp_path, "gpt2", small.vocabulary + 5)
     assert padded.vocabulary == small.vocabulary + 5
-    assert padded.rows(LINES) == small.rows(LINES)
+    assert padded.encode_each(LINES) == small.encode_each(LINES)
     assert padded.decode([padded.vocabulary - 1]) == ""
     with pytest.raises(UserError, match="this tokeniser belongs to another model"):
         read(tmp_path, "gpt2", small.vocabulary - 1)

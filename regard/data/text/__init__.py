@@ -1,1 +1,1 @@
-"""Text: read it (files), encode it (tokeniser), store it (corpus), and its examples."""
+"""Text data: files, tokenisers, cached corpora, and the examples of each task."""

@@ -1,9 +1,8 @@
-"""Words as bytes: numbers for the spelling of a word, with no vocabulary to learn or to save.
+"""Characters and character n-grams of words as ids, without a vocabulary to learn or save.
 
-Every byte of UTF-8 has its number, and so has the beginning and the end of a word and of a
-sentence. The numbers are those of ELMo's character encoder (Peters et al. 2018, as its code has
-them): bytes are 1 to 256, then <bos>, <eos> of sentences, <bow>, <eow> of words; 0 is padding. So
-no character is ever unknown, and a model that reads spellings takes any language.
+The ids of characters are those of ELMo's character encoder (Peters et al. 2018, in its code):
+bytes of UTF-8 are 1 to 256, then come <bos> and <eos> of sentences, <bow> and <eow> of words; 0 is
+padding. No character is unknown, and a model of characters takes any language.
 
 >>> character_ids("ab")
 [259, 98, 99, 260]
@@ -19,25 +18,25 @@ from torch import Tensor
 from regard.core.errors import UserError, positive
 
 CHARACTER_COUNT = 262
-"""How many numbers there are; the last one is what ELMo fills words up with."""
+"""The number of ids; the last one is ELMo's padding of words."""
 
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, FILL = 257, 258, 259, 260, 261
 LONGEST_WORD = 50
-"""How many numbers a word may have, begin and end included; the rest of it is not read."""
+"""The maximum number of ids of a word, with its begin and end; the rest is dropped."""
 
 
 def character_ids(word: str, longest: int = LONGEST_WORD) -> list[int]:
-    """The numbers of a word."""
+    """The character ids of a word."""
     characters = [byte + 1 for byte in word.encode("utf-8", "surrogatepass")[: longest - 2]]
     return [BEGIN_WORD, *characters, END_WORD]
 
 
 class WordCharacters:
-    """The spellings of many words, kept once for each; rows of a batch are looked up by number.
+    """The character ids of many words, stored once per word and looked up by word id.
 
-    >>> kept = WordCharacters()
-    >>> numbers = kept.numbers(["a", "bc", "a"])
-    >>> numbers, kept.rows(torch.tensor([numbers]))[0].tolist()
+    >>> words = WordCharacters()
+    >>> numbers = words.numbers(["a", "bc", "a"])
+    >>> numbers, words.rows(torch.tensor([numbers]))[0].tolist()
     ([1, 2, 1], [[259, 98, 260, 0], [259, 99, 100, 260], [259, 98, 260, 0]])
     """
 
@@ -48,7 +47,7 @@ class WordCharacters:
         self._table: Tensor | None = None
 
     def numbers(self, words: Sequence[str]) -> list[int]:
-        """A number for each word, from 1; 0 is no word."""
+        """An id for each word, from 1; 0 is no word."""
         found = []
         for word in words:
             number = self._known.get(word)
@@ -60,7 +59,7 @@ class WordCharacters:
         return found
 
     def rows(self, numbers: Int[Tensor, "B T"]) -> Int[Tensor, "B T C"]:
-        """The spellings of numbered words, as wide as the longest; 0 where there is none."""
+        """The character ids of words, padded with 0 to the longest."""
         if self._table is None:
             table = torch.zeros(len(self._spelled), self._longest, dtype=torch.int16)
             for row, word in enumerate(self._spelled):
@@ -72,11 +71,15 @@ class WordCharacters:
 
 
 _MOST = 60
-"""How many n-grams of a word are used, the first ones: words of more than 18 letters have more."""
+"""The maximum number of n-grams of a word: words of more than 18 characters have more."""
 
 
 def _grams(word: str, shortest: int, longest: int) -> list[str]:
-    """The n-grams of a word, short ones first."""
+    """The n-grams of a word in < and >, short ones first.
+
+    >>> _grams("was", shortest=3, longest=6)
+    ['<wa', 'was', 'as>', '<was', 'was>', '<was>']
+    """
     marked = f"<{word}>"
     return [
         marked[first : first + size]
@@ -102,14 +105,18 @@ def _hashed(gram: str) -> int:
 def ngram_buckets(
     words: Sequence[str], *, buckets: int, shortest: int = 3, longest: int = 6
 ) -> Int[Tensor, "V C"]:
-    """The buckets of each word's n-grams, from 1; 0 where there is none.
+    """The buckets of each word's character n-grams, from 1; 0 is padding.
+
+    As in fastText, a word is put in < and >, and each n-gram of `shortest` to `longest` characters
+    is hashed into a bucket (Bojanowski et al. 2017, section 3.2) with FNV-1a over signed bytes.
+    N-grams in the same bucket share a vector.
 
     >>> ngram_buckets(["a", ""], buckets=20, shortest=3, longest=3).tolist()
     [[1], [0]]
     """
     positive("buckets", buckets)
     if not 1 <= shortest <= longest:
-        raise UserError(f"n-grams from shortest={shortest} to longest={longest} letters are none")
+        raise UserError(f"there are no n-grams from shortest={shortest} to longest={longest}")
     rows = [
         [_hashed(gram) % buckets + 1 for gram in _grams(word, shortest, longest)[:_MOST]]
         for word in words

@@ -1,13 +1,13 @@
-"""Sentences in columns, as the shared tasks of CoNLL have them, and the schemes of their tags.
+"""Tagged sentences in the column format of the CoNLL shared tasks, and their tagging schemes.
 
-One word a line, columns apart by blanks or tabs, a blank line between sentences; `-DOCSTART-` lines
-are skipped. A chunk is written by tags on its words, in one of three schemes:
+A file has one word per line, columns separated by whitespace, and a blank line between sentences;
+`-DOCSTART-` lines are skipped. The tags of its words encode a chunk in one of three schemes:
 
 - IOB1 (Ramshaw and Marcus 1995): I-X; B-X only where a chunk follows another of its type at once;
 - IOB2: every chunk begins with B-X;
 - BIOES: B-X I-X E-X, and S-X for a chunk of one word.
 
-Between them tags are converted by way of chunks, exactly and both ways.
+Tags are converted between schemes by way of chunks, without loss.
 
 >>> to_tags(to_chunks(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"], "iob1"), 5, "bioes")
 ['B-PER', 'E-PER', 'O', 'S-LOC', 'S-LOC']
@@ -21,43 +21,43 @@ from regard.core.errors import UserError, choose
 from regard.data.text.files import display_name, read_lines
 
 CONLL_SUFFIXES = (".conll", ".conll2003", ".iob", ".iob1", ".iob2", ".bio", ".bioes")
-"""How names of files end that hold columns."""
+"""The suffixes of files in columns."""
 
 _DOCUMENT = "-DOCSTART-"
-"""The word that begins a document in CoNLL-2003, on a line and in a sentence of its own."""
+"""The word that begins a document in CoNLL-2003, in its own sentence."""
 
 OUTSIDE = "O"
 
 
 class Chunk(NamedTuple):
-    """Some words of a sentence that are one thing."""
+    """A typed span of words in a sentence."""
 
     kind: str
     first: int
     last: int
-    """The last word, not the one after it."""
+    """The last word, inclusive."""
 
 
 class TaggedSentence(NamedTuple):
-    """A sentence."""
+    """A sentence with a tag for each word."""
 
     path: str
     line: int
-    """Of its first word, from 1."""
+    """The line of its first word, from 1."""
     words: tuple[str, ...]
     tags: tuple[str, ...]
-    """As they stand in the file."""
+    """The tags as in the file."""
 
     def where(self, word: int) -> str:
-        """Where a word stands, as errors say it."""
+        """The position of a word, for error messages."""
         return f"{display_name(self.path)}:{self.line + word}"
 
 
 def read_conll(path: str, word: int = 1, tag: int = -1) -> Iterator[TaggedSentence]:
-    """Every sentence of a file; columns are counted from 1, or from the end as -1, -2, ..."""
+    """All sentences of a file; columns count from 1, or from the end as -1, -2, ..."""
     name = display_name(path)
     if word == 0 or tag == 0:
-        raise UserError(f"{name}: column 0 was asked for; columns count from 1, or back from -1")
+        raise UserError(f"{name}: there is no column 0; columns count from 1, or back from -1")
     begin, columns, first = 1, 0, 1
     held: list[tuple[str, str]] = []
     for number, (line,) in read_lines(path):
@@ -70,7 +70,7 @@ def read_conll(path: str, word: int = 1, tag: int = -1) -> Iterator[TaggedSenten
         if cells and len(cells) != columns:
             raise UserError(
                 f"{name}:{number}: {len(cells)} columns where line {first} has {columns}; every "
-                "word has all its columns, and a blank line ends a sentence"
+                "word needs all columns, and a blank line ends a sentence"
             )
         if not cells:
             if held:
@@ -95,11 +95,11 @@ def _place(column: int) -> int:
 
 def _within(column: int, columns: int, where: str) -> None:
     if not -columns <= column <= columns:
-        raise UserError(f"{where}: column {column} was asked for; this line has {columns}")
+        raise UserError(f"{where}: there is no column {column}; this line has {columns}")
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """The letter of a tag and its kind.
+    """The prefix and the type of a tag.
 
     >>> split_tag("B-NP"), split_tag("O")
     (('B', 'NP'), ('O', ''))
@@ -109,10 +109,10 @@ def split_tag(tag: str) -> tuple[str, str]:
 
 
 def check_tags(sentence: TaggedSentence, scheme: str) -> TaggedSentence:
-    """The sentence, if its tags are those of the scheme; else an error with the line.
+    """The sentence; raises a UserError with the line if its tags do not fit the scheme.
 
-    An I-X of IOB2 or BIOES must go on with a chunk of X, which in BIOES must end in E-X. Tags of
-    IOB1 may stand in any order; those of IOB2 are among them and mean the same.
+    An I-X of IOB2 or BIOES must continue a chunk of X, which in BIOES must end in E-X. Tags of IOB1
+    may have any order; IOB2 tags are valid IOB1 tags with the same meaning.
     """
     flaw = choose("scheme of tags", scheme, _FLAWS)
     tags = (OUTSIDE, *sentence.tags, OUTSIDE)
@@ -126,13 +126,13 @@ def check_tags(sentence: TaggedSentence, scheme: str) -> TaggedSentence:
 
 
 _LETTERS_OF = {"iob1": "IOB", "iob2": "IOB", "bioes": "BIOES"}
-"""How tags of each scheme begin."""
+"""The prefixes of the tags of each scheme."""
 
 
 def all_tags(tags: Iterable[str], scheme: str) -> set[str]:
-    """All tags of a scheme for the kinds of chunks that there are.
+    """All tags of a scheme for the types of chunks in some tags.
 
-    A chunk of two words may come though all there were had one.
+    New text may have a longer chunk than the training data, and needs its tags too.
 
     >>> sorted(all_tags(["S-LST", "O"], "bioes"))
     ['B-LST', 'E-LST', 'I-LST', 'O', 'S-LST']
@@ -143,38 +143,38 @@ def all_tags(tags: Iterable[str], scheme: str) -> set[str]:
 
 
 def _letters_wrong(tag: str, scheme: str) -> str | None:
-    """What is wrong with a tag by itself."""
+    """The error of a tag on its own, or None."""
     letter, kind = split_tag(tag)
     if letter in _LETTERS_OF[scheme] and bool(kind) == (letter != OUTSIDE) and len(letter) == 1:
         return None
     known = ", ".join("O" if each == "O" else f"{each}-X" for each in _LETTERS_OF[scheme])
-    return f"{tag!r} is no tag of {scheme}, which has {known}; set data.scheme to that of the file"
+    return f"{tag!r} is not a tag of {scheme}: {known}; set data.scheme to the scheme of the file"
 
 
 def _flaw_iob1(before: str, tag: str) -> str | None:
-    """Nothing: a B- that need not be there still begins a chunk, and CoNLL-2003 has two such."""
+    """None: an unnecessary B- still begins a chunk, and CoNLL-2003 has two of them."""
     return None
 
 
 def _flaw_iob2(before: str, tag: str) -> str | None:
-    """I-X with nothing of X before it."""
+    """The error of an I-X that does not continue an X."""
     (_, kind), (letter, own) = split_tag(before), split_tag(tag)
     if letter == "I" and own != kind:
         return (
-            f"{tag!r} after {before!r} has no B-{own} before it; mend the tag, or if the file is "
-            'in iob1, set data.scheme = "iob1"'
+            f"{tag!r} after {before!r} has no B-{own} before it; correct the tag, or if the file "
+            'is in iob1, set data.scheme = "iob1"'
         )
     return None
 
 
 def _flaw_bioes(before: str, tag: str) -> str | None:
-    """A chunk that is not closed, or not begun."""
+    """The error of a chunk without its beginning or end."""
     (last, kind), (letter, own) = split_tag(before), split_tag(tag)
     opened = last in "BI"
     if letter in "IE" and not (opened and own == kind):
-        return f"{tag!r} after {before!r} has no B-{own} before it; mend the tag"
+        return f"{tag!r} after {before!r} has no B-{own} before it; correct the tag"
     if opened and letter not in "IE":
-        return f"{tag!r} after {before!r}, whose chunk has no E-{kind}; mend the tag"
+        return f"{tag!r} after {before!r}, whose chunk has no E-{kind}; correct the tag"
     return None
 
 
@@ -183,14 +183,14 @@ _FLAWS: dict[str, Callable[[str, str], str | None]] = {
     "iob2": _flaw_iob2,
     "bioes": _flaw_bioes,
 }
-"""What is wrong with a tag after another, for each scheme."""
+"""For each scheme, a function that returns the error of a tag after another, or None."""
 
 
 def to_chunks(tags: Sequence[str], scheme: str) -> list[Chunk]:
-    """The chunks of a sentence, whatever the tags: what is wrong is read as conlleval reads it.
+    """The chunks of a sentence; invalid tags are interpreted as conlleval does.
 
-    A chunk goes on as long as its kind does, up to a tag that ends it (E, S) or to one that begins
-    another (B, S; in IOB2 and BIOES too an I that has no beginning begins one).
+    A chunk continues as long as its type does, up to a tag that ends it (E, S) or begins another
+    (B, S; an I without a beginning begins one too, also in IOB2 and BIOES).
     """
     choose("scheme of tags", scheme, _FLAWS)
     chunks: list[Chunk] = []
@@ -208,7 +208,7 @@ def to_chunks(tags: Sequence[str], scheme: str) -> list[Chunk]:
 
 
 def to_tags(chunks: Sequence[Chunk], words: int, scheme: str) -> list[str]:
-    """The tags of a sentence of so many words; chunks are in order and apart."""
+    """The tags of a sentence of `words` words; chunks are in order and do not overlap."""
     write = choose("scheme of tags", scheme, WRITERS)
     tags = [OUTSIDE] * words
     before: Chunk | None = None
@@ -220,18 +220,18 @@ def to_tags(chunks: Sequence[Chunk], words: int, scheme: str) -> list[str]:
 
 
 def _write_iob1(tags: list[str], chunk: Chunk, before: Chunk | None) -> list[str]:
-    """B- only where the chunk before is of the same kind and ends right here."""
+    """B- only directly after a chunk of the same type."""
     touches = before is not None and before.last + 1 == chunk.first and before.kind == chunk.kind
     return [f"B-{chunk.kind}", *tags[1:]] if touches else tags
 
 
 def _write_iob2(tags: list[str], chunk: Chunk, before: Chunk | None) -> list[str]:
-    """B- at every beginning."""
+    """B- at the beginning of every chunk."""
     return [f"B-{chunk.kind}", *tags[1:]]
 
 
 def _write_bioes(tags: list[str], chunk: Chunk, before: Chunk | None) -> list[str]:
-    """B- ... E-, or S- alone."""
+    """B- ... E-, or a single S-."""
     if len(tags) == 1:
         return [f"S-{chunk.kind}"]
     return [f"B-{chunk.kind}", *tags[1:-1], f"E-{chunk.kind}"]
@@ -242,9 +242,9 @@ WRITERS: dict[str, Callable[[list[str], Chunk, Chunk | None], list[str]]] = {
     "iob2": _write_iob2,
     "bioes": _write_bioes,
 }
-"""How each scheme writes the tags of one chunk."""
+"""For each scheme, a function that returns the tags of one chunk."""
 
 
 def convert_tags(tags: Sequence[str], given: str, wanted: str) -> list[str]:
-    """Tags of one scheme as those of another."""
+    """Convert tags from one scheme to another."""
     return to_tags(to_chunks(tags, given), len(tags), wanted)

@@ -1,13 +1,14 @@
-"""Words with the words around them, in batches from which word vectors are learnt.
+"""Words and their contexts, for training word vectors: windows of words, and co-occurrence counts.
 
-A batch is the next `words` words of a text. As in word2vec (Mikolov et al. 2013), frequent words
-are dropped at random before anything else, so that windows reach over them, and each centre looks a
-random distance of 1 to `reach` words to either side; no window reaches into another text. What is
-left is cut into rows of `CENTRES` words with `reach` more on either side. Each row has its own
-words drawn as noise, in proportion to their counts to the power 3/4.
+A batch of word2vec (Mikolov et al. 2013) is the next `words` words of a text. Frequent words are
+first dropped at random, so that windows reach over them. The window of each word has a random size
+of 1 to `reach` words on either side, within one text. The remaining words are split into rows of
+`CENTRES` words, with `reach` more on either side. Each row has its own noise words, sampled in
+proportion to their counts to the power 3/4.
 
 >>> ids = torch.tensor([4, 5, 6, 3, 4, 5])                  # 3 ends a text
->>> batches = ContextBatches(ids, WordCounts.of(ids, 7), words=8, reach=2, noise=2, sample=0.0, seed=0)
+>>> counts = WordCounts.of(ids, 7)
+>>> batches = ContextBatches(ids, counts, words=8, reach=2, noise=2, sample=0.0, seed=0)
 >>> batch = batches.batch(0, 0)
 >>> batch["words"][0, :9].tolist()                          # two before the first word
 [0, 0, 4, 5, 6, 0, 4, 5, 0]
@@ -32,25 +33,25 @@ from regard.data.batch import (
 )
 
 CENTRES = 16
-"""Centres in a row: few enough that the noise is not the same for too many of them, enough that
-their products with it are matrix products."""
+"""The number of centre words in a row: few, so that not too many share their noise words, but
+enough for efficient matrix products."""
 
 NO_WORD, UNKNOWN_WORD, TEXT_END = 0, 1, 3
-"""The numbers of padding, of unknown words, which are passed over, and of the end of a text."""
+"""The ids of padding, of unknown words, which are skipped, and of the end of a text."""
 
 FIRST_WORD = 4
-"""Words begin after the special tokens."""
+"""The id of the first word, after the special tokens."""
 
 
 @dataclass(frozen=True)
 class WordCounts:
-    """How often each word of a vocabulary occurs; special tokens never do."""
+    """The count of each word of a vocabulary; those of special tokens are 0."""
 
     counts: Float[Tensor, "V"]
 
     @staticmethod
     def of(ids: Integer[Tensor, "T"], vocabulary: int) -> "WordCounts":
-        """Those of a text."""
+        """The counts of a text."""
         counts = torch.zeros(vocabulary, dtype=torch.float64)
         for piece in ids.split(1 << 24):
             counts += torch.bincount(piece.int(), minlength=vocabulary)
@@ -60,7 +61,7 @@ class WordCounts:
         return WordCounts(counts)
 
     def kept(self, sample: float) -> Float[Tensor, "V"]:
-        """The share of each word that is not dropped: √(t/f) + t/f, as word2vec's code has it.
+        """The probability to keep each word: √(t/f) + t/f, as in the code of word2vec.
 
         >>> WordCounts(torch.tensor([0.0, 0, 0, 0, 1, 99]).double()).kept(0.01)[4:].tolist()[0]
         1.0
@@ -71,15 +72,15 @@ class WordCounts:
         return (ratio.sqrt() + ratio).clamp_max(1.0) * (self.counts > 0)
 
     def noise(self) -> Float[Tensor, "V"]:
-        """The probabilities of words drawn as noise, summed up: counts to the power 3/4."""
+        """The cumulative probabilities of noise words: counts to the power 3/4."""
         summed = self.counts.pow(0.75).cumsum(0)
         return summed / summed[-1]
 
 
 class ContextBatches(ShardableBatches):
-    """Rows of centres, what is near each, and noise: `words` [B,K], `near` [B,Q,K], `noise` [B,C].
+    """Rows of words, their windows, and noise words: `words` [B,K], `near` [B,Q,K], `noise` [B,C].
 
-    Centre q of a row is word `reach` + q of it; `near` is true for what lies in its window.
+    Centre q of a row is its word `reach` + q; `near` is true for the words in its window.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class ContextBatches(ShardableBatches):
         return tensor_digest(self._ids)
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """The words of one place of the text, anew for every epoch."""
+        """The words of one part of the text, sampled again in every epoch."""
         first = check_index(index, len(self)) * self._words
         read = self._ids[first : first + self._words].long()
         fate = random_integers(len(read), self._seed, epoch, index, 0)
@@ -131,7 +132,7 @@ class ContextBatches(ShardableBatches):
         }
 
     def _rows(self, read: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """Words cut into rows that share their edges, and the text that each belongs to."""
+        """Words in overlapping rows, and the index of the text of each."""
         flat = torch.zeros(rows * CENTRES + 2 * self._reach, dtype=torch.int64)
         flat[self._reach : self._reach + len(read)] = read
         texts = (flat == TEXT_END).cumsum(0)
@@ -140,7 +141,7 @@ class ContextBatches(ShardableBatches):
         return flat.unfold(0, width, CENTRES), texts.unfold(0, width, CENTRES)
 
     def _near(self, words: Tensor, texts: Tensor, epoch: int, index: int) -> Tensor:
-        """Which words are in the window of which centre."""
+        """Which words are in the window of each centre."""
         rows, inside = len(words), slice(self._reach, self._reach + CENTRES)
         drawn = random_integers(rows * CENTRES, self._seed, epoch, index, 1) % self._reach + 1
         reach = drawn.unflatten(0, (rows, CENTRES))[..., None]  # [B,Q,1]
@@ -150,42 +151,52 @@ class ContextBatches(ShardableBatches):
         return near
 
     def _drawn_for(self, rows: int, epoch: int, index: int) -> Batch:
-        """Words drawn for each row."""
+        """The noise words of each row."""
         drawn = random_integers(rows * self._drawn, self._seed, epoch, index, 2).double() / 2.0**63
         noise = torch.searchsorted(self._noise, drawn, right=True)
         return {"noise": noise.clamp_max(len(self._noise) - 1).unflatten(0, (rows, self._drawn))}
 
 
 COUNT_BLOCK = 1 << 19
-"""How many words are counted at a time."""
+"""The number of words that are counted at a time."""
 
 
 @dataclass(frozen=True)
 class CooccurrenceCells:
-    """The cells of the table of co-occurrences that are not zero."""
+    """The non-zero cells of the table of co-occurrences."""
 
     rows: Int[Tensor, "N"]
     columns: Int[Tensor, "N"]
     counts: Float[Tensor, "N"]
 
     def select(self, which: Integer[Tensor, "M"]) -> "CooccurrenceCells":
-        """Some of them."""
+        """The cells with these indices."""
         return CooccurrenceCells(self.rows[which], self.columns[which], self.counts[which])
 
 
 def cooccurrences(ids: Integer[Tensor, "T"], vocabulary: int, reach: int) -> CooccurrenceCells:
-    """Count a text."""
+    """Sparse counts of words near each other, for GloVe.
+
+    A pair of words at distance d counts 1/d, up to distance `reach` and within one text (Pennington
+    et al. 2014, section 4.2); both orders count. Pairs are sorted and summed one block of the text
+    at a time, so that memory grows with the number of different pairs, not with the text.
+
+    >>> ids = torch.tensor([4, 5, 4, 3, 4])                     # 3 ends a text
+    >>> cells = cooccurrences(ids, vocabulary=6, reach=2)
+    >>> sorted(zip(cells.rows.tolist(), cells.columns.tolist(), cells.counts.tolist()))
+    [(4, 4, 1.0), (4, 5, 2.0), (5, 4, 2.0)]
+    """
     keys, sums = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
     positive("reach", reach)
     known = ids[ids.int() != UNKNOWN_WORD]
     for first in range(0, len(known), COUNT_BLOCK):
-        # With what its last words still reach: a pair counts in the block of its left word.
+        # Including the words near the last ones: a pair counts in the block of its left word.
         found = _pairs_in(
             known[first : first + COUNT_BLOCK + reach].long(), vocabulary, reach, COUNT_BLOCK
         )
         keys, sums = _added_up(torch.cat((keys, found[0])), torch.cat((sums, found[1])))
     if not len(keys):
-        raise UserError("no two words of this text stand near each other; give more text")
+        raise UserError("no two words of this text are near each other; add more text")
     one, other = keys // vocabulary, keys % vocabulary
     apart = one != other
     return CooccurrenceCells(
@@ -225,7 +236,7 @@ def _added_up(
 
 
 class CooccurrenceBatches(ShardableBatches):
-    """Cells in batches, each once an epoch: `rows`, `columns` and `counts`, all [B]."""
+    """Batches of cells, each once per epoch: `rows`, `columns` and `counts`, all [B]."""
 
     def __init__(self, cells: CooccurrenceCells, batch: int, seed: int) -> None:
         super().__init__(batch)
@@ -237,7 +248,7 @@ class CooccurrenceBatches(ShardableBatches):
         return -(-len(self._cells.counts) // self.rows)
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """The next cells of an epoch's order."""
+        """The next cells in the order of the epoch."""
         if self._known is None or self._known[0] != epoch:
             self._known = (epoch, random_permutation(len(self._cells.counts), self._seed, epoch))
         first = check_index(index, len(self)) * self.rows

@@ -1,9 +1,9 @@
-"""A text as numbers on disk: tokenised once, then mapped into memory and never read whole.
+"""A tokenised text on disk: tokenised once, then mapped into memory.
 
-The numbers of a text are kept in the cache under a key made of what they depend on: the content of
-the sources, the tokeniser and the part of the text. Beside them lies a manifest: their count and
-SHA-256. What does not match its manifest is made again. The text is read in blocks of lines, so that
-memory does not grow with it.
+The token ids of a text are cached under a key of all that they depend on: the content of the
+sources, the tokeniser and the part of the text. A manifest beside them has their count and SHA-256;
+a corpus that does not match its manifest is tokenised again. The text is read in blocks of lines,
+so that memory does not grow with it.
 
 >>> import tempfile
 >>> from regard.data.text.source import TextSource
@@ -11,7 +11,8 @@ memory does not grow with it.
 >>> folder = Path(tempfile.mkdtemp())
 >>> _ = (folder / "a.txt").write_text("to be\\nor not\\n")
 >>> words = train_tokeniser("word", ["to be", "or not"])
->>> corpus = prepare_corpus([TextSource(path=str(folder / "a.txt"))], words, folder=folder / "cache")
+>>> source = TextSource(path=str(folder / "a.txt"))
+>>> corpus = prepare_corpus([source], words, folder=folder / "cache")
 >>> words.decode(corpus.ids.tolist())
 'to be\\nor not\\n'
 """
@@ -47,10 +48,10 @@ _VERSION = 1
 """Of the files in the cache; other versions are made again."""
 
 TOKENISE_BLOCK = 1 << 18
-"""How many characters are tokenised at once."""
+"""The number of characters that are tokenised at a time."""
 
 ProgressCallback = Callable[[int, int], None]
-"""Is told how many bytes of the sources have been read, of how many; of 0 if nobody knows."""
+"""Called with the number of bytes of the sources read so far and in total; 0 if unknown."""
 
 _DTYPES = {"uint16": torch.uint16, "uint32": torch.uint32}
 
@@ -59,7 +60,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TextPart:
-    """A part of a text, from one fraction of its characters to another."""
+    """A part of a text, as fractions of its characters."""
 
     first: float = 0.0
     last: float = 1.0
@@ -67,7 +68,7 @@ class TextPart:
     def __post_init__(self) -> None:
         if not 0.0 <= self.first < self.last <= 1.0:
             raise UserError(
-                f"the part of a text from {self.first} to {self.last} must go forward within 0 to 1"
+                f"the part of a text from {self.first} to {self.last} must be an interval in 0 to 1"
             )
 
     def bounds(self, characters: int) -> tuple[int, int]:
@@ -79,7 +80,7 @@ WHOLE_TEXT = TextPart()
 
 
 def split_held_out(share: float = 0.1) -> tuple[TextPart, TextPart]:
-    """The text without its last tenth, and that tenth: how tiny Shakespeare is split.
+    """Split a text into training and validation parts; by default the last tenth is validation.
 
     >>> training, validation = split_held_out()
     >>> training.bounds(1_115_394), validation.bounds(1_115_394)
@@ -91,7 +92,7 @@ def split_held_out(share: float = 0.1) -> tuple[TextPart, TextPart]:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusManifest:
-    """What lies beside the numbers of a text, to know them by."""
+    """The length and checksum of the token ids of a corpus, in a file beside them."""
 
     version: int
     dtype: str
@@ -101,7 +102,7 @@ class CorpusManifest:
     sha256: str
 
     def to_json(self) -> bytes:
-        """The manifest as JSON, with its own SHA-256."""
+        """The manifest as JSON, with a SHA-256 of itself."""
         held = asdict(self)
         return json.dumps({"manifest": held, "sha256": _digest_of(held)}, indent=1).encode()
 
@@ -115,11 +116,11 @@ class Corpus:
     """A tokenised text."""
 
     ids: Integer[Tensor, "T"]
-    """Its numbers, mapped from a file: uint16 if the vocabulary fits, uint32 otherwise."""
+    """Its token ids, mapped from a file: uint16 if the vocabulary fits, uint32 otherwise."""
     characters: int
-    """How many characters of text they are, for figures per character."""
+    """The number of characters of the text, for metrics per character."""
     path: Path
-    """The file."""
+    """The file of the ids."""
 
 
 def prepare_corpus(
@@ -130,13 +131,13 @@ def prepare_corpus(
     folder: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> Corpus:
-    """The corpus of some sources: from the cache if it is there and whole, else made now.
+    """The corpus of some sources, from the cache or tokenised now.
 
-    A line of plain text ends in a line end, the last one too. A record of TSV or JSONL is a text of
-    its own and ends in `<eos>`.
+    A line of plain text ends with a newline, also the last one. A record of TSV or JSONL is a
+    separate text and ends with `<eos>`.
     """
     if not sources:
-        raise UserError("no text was given; name at least one file, or - for stdin")
+        raise UserError("there is no text; name at least one file, or - for stdin")
     corpora = (cache_folder() if folder is None else folder) / "corpora"
     build = _Build(sources, tokeniser, part, progress)
     if any(source.path == STDIN for source in sources):
@@ -147,24 +148,24 @@ def prepare_corpus(
 
 
 def _made(build: "_Build", digests: list[str], path: Path) -> Corpus:
-    """Tokenise, and keep the numbers and their manifest."""
+    """Tokenise, and write the ids and their manifest."""
     with os_errors_as_user_errors(path):
         remove_stale_parts(path.parent)
     with replace_atomically(path) as file:
         manifest, found = build.write(file)
-        # What was read must be what the key says; it may have changed since it was hashed.
+        # The sources may have changed since they were hashed for the key.
         for source, before, now in zip(build.sources, digests, found, strict=True):
             if before != now:
-                raise UserError(f"{source.path}: changed while it was read; try again")
+                raise UserError(f"{source.path}: changed while it was being read; try again")
     return _sealed(path, manifest)
 
 
 def _from_stdin(build: "_Build", corpora: Path) -> Corpus:
-    """Stdin can be read only once, so the key is known only when all is written."""
+    """Tokenise stdin. It can be read only once, so the key is known only at the end."""
     if build.part != WHOLE_TEXT:
         raise UserError("stdin cannot be split, because its length is not known; use a file")
     if sum(source.path == STDIN for source in build.sources) > 1:
-        raise UserError("stdin was given twice, but it can be read only once")
+        raise UserError("stdin is a source twice, but it can be read only once")
     unnamed = corpora / f"stdin-{os.getpid()}{PART}"
     with replace_atomically(unnamed) as file:
         manifest, found = build.write(file)
@@ -189,12 +190,12 @@ def _mapped(path: Path, manifest: CorpusManifest) -> Corpus:
 
 
 def _kept(path: Path) -> Corpus | None:
-    """The corpus in the cache, if there is one and it is what its manifest says."""
+    """The corpus in the cache, if there is one that matches its manifest."""
     beside = path.with_suffix(".json")
     if not path.exists() and not beside.exists():
         return None
     manifest = _read_seal(beside)
-    flaw = "its manifest is missing or spoilt" if manifest is None else _flaw(path, manifest)
+    flaw = "its manifest is missing or damaged" if manifest is None else _flaw(path, manifest)
     if manifest is None or flaw:
         _log.warning("%s: %s; the text is tokenised again", path, flaw)
         return None
@@ -202,7 +203,7 @@ def _kept(path: Path) -> Corpus | None:
 
 
 def _read_seal(path: Path) -> CorpusManifest | None:
-    """The manifest, if there is one and it is whole."""
+    """The manifest, if there is a valid one."""
     try:
         held = json.loads(path.read_bytes())
         whole = held["sha256"] == _digest_of(held["manifest"])
@@ -212,11 +213,11 @@ def _read_seal(path: Path) -> CorpusManifest | None:
 
 
 def _flaw(path: Path, manifest: CorpusManifest) -> str | None:
-    """What is wrong with the numbers of a corpus, if anything is."""
+    """The reason why the ids of a corpus are not valid, or None."""
     if (manifest.version, manifest.byteorder) != (_VERSION, sys.byteorder):
         return "it comes from another version or another kind of machine"
     if not path.exists():
-        return "its numbers are missing"
+        return "its token ids are missing"
     size, due = path.stat().st_size, manifest.tokens * _DTYPES[manifest.dtype].itemsize
     if size != due:
         return f"it has {size:,} bytes where {due:,} were written"
@@ -225,11 +226,11 @@ def _flaw(path: Path, manifest: CorpusManifest) -> str | None:
             same = hashlib.file_digest(file, "sha256").hexdigest() == manifest.sha256
     except OSError as problem:
         return f"it cannot be read ({problem.strerror})"
-    return None if same else "its numbers were altered"
+    return None if same else "its token ids were changed"
 
 
 class _Watch:
-    """Sees the bytes of the sources as they are read: hashes them and tells how far it is."""
+    """Hashes the bytes of the sources as they are read, and reports progress."""
 
     def __init__(self, progress: ProgressCallback | None, total: int) -> None:
         self._progress = progress
@@ -244,13 +245,13 @@ class _Watch:
             self._progress(self._done, self._total)
 
     def digest(self) -> str:
-        """The SHA-256 of the source that has just been read; the next one begins anew."""
+        """The SHA-256 of the source that was just read; resets the hash for the next one."""
         digest, self._digest = self._digest, hashlib.sha256()
         return digest.hexdigest()
 
 
 class _Build:
-    """One tokenisation: reads the sources in blocks, hashing what is read and what is written."""
+    """One tokenisation: reads the sources in blocks, and hashes its input and output."""
 
     def __init__(
         self,
@@ -266,14 +267,14 @@ class _Build:
         self._dtype = "uint16" if tokeniser.vocabulary <= 1 << 16 else "uint32"
 
     def key(self, digests: Sequence[str]) -> str:
-        """A name for all that the numbers depend on."""
+        """The cache key: a hash of all that the ids depend on."""
         texts = [
             (*source.reading, digest) for source, digest in zip(self.sources, digests, strict=True)
         ]
         return _digest_of([_VERSION, texts, self._tokeniser.digest, asdict(self.part)])[:32]
 
     def write(self, file: BinaryIO) -> tuple[CorpusManifest, list[str]]:
-        """Write the numbers; their manifest, and the SHA-256 of every source."""
+        """Write the ids; return their manifest, and the SHA-256 of every source."""
         named = [Path(source.path) for source in self.sources if source.path != STDIN]
         known = len(named) == len(self.sources)
         watch = _Watch(self._progress, sum(path.stat().st_size for path in named) if known else 0)
@@ -288,7 +289,7 @@ class _Build:
             characters += sum(map(len, texts)) + (0 if end is None else len(texts))
         if not tokens:
             names = ", ".join(display_name(source.path) for source in self.sources)
-            raise UserError(f"{names}: this part of the text is empty; give more text")
+            raise UserError(f"{names}: this part of the text is empty; add more text")
         manifest = CorpusManifest(
             version=_VERSION,
             dtype=self._dtype,
@@ -300,14 +301,14 @@ class _Build:
         return manifest, digests
 
     def _packed(self, ids: Tensor) -> bytearray:
-        """Numbers as they stand in the file."""
+        """The ids as bytes of the file."""
         packed = bytearray(len(ids) * _DTYPES[self._dtype].itemsize)
         if packed:
             torch.frombuffer(packed, dtype=_DTYPES[self._dtype]).copy_(ids)
         return packed
 
     def _blocks(self, watch: _Watch, digests: list[str]) -> Iterator[tuple[list[str], int | None]]:
-        """The part of the text in blocks, and the number that follows every text of a block."""
+        """The part of the text in blocks, and the id after every text of a block."""
         pieces = self._pieces(watch, digests)
         for source, run in groupby(pieces, key=lambda piece: piece[0]):
             plain = source.is_continuous or self._tokeniser.ends_lines
@@ -315,7 +316,7 @@ class _Build:
             texts: list[str] = []
             held = 0
             for _, text, closed in run:
-                if not closed:  # the part ends within this record
+                if not closed:  # the part ends inside this record
                     yield texts, end
                     yield [text], None
                     texts = []
@@ -328,7 +329,7 @@ class _Build:
             yield texts, end
 
     def _pieces(self, watch: _Watch, digests: list[str]) -> Iterator[tuple[TextSource, str, bool]]:
-        """Of each record what is in the part, and whether its end is in the part too."""
+        """The text of each record inside the part, and whether the end of the record is too."""
         first, last = self._bounds()
         begin = 0
         for source in self.sources:
@@ -337,11 +338,11 @@ class _Build:
                 if first <= end and begin < last:
                     yield source, record.text[max(first - begin, 0) : last - begin], end < last
                 begin = end + 1
-            # Everything was read, also what is not in the part.
+            # The whole source was read, not only the part.
             digests.append(watch.digest())
 
     def _bounds(self) -> tuple[int, int]:
-        """Where the part begins and ends, in characters; a line end counts as one."""
+        """The bounds of the part in characters; a newline counts as one."""
         if self.part == WHOLE_TEXT:
             return 0, sys.maxsize
         records = (record for source in self.sources for record in source.records())

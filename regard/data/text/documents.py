@@ -1,17 +1,18 @@
-"""Documents of sentences, tokenised once into a mapped file: what BERT is pre-trained on.
+"""Documents of sentences, tokenised once into a mapped file, for pre-training BERT.
 
-A document is a block of lines of a plain file, between blank lines; or each line of one; or each
-record of a TSV or JSONL file; or each file of a folder or a tar archive. Its sentences are its
-lines, or end at . ! ? (wording.py). In the file of corpus.py a sentence ends with one end mark and
-a document with two; so a sentence of which the tokeniser leaves nothing ends a document too.
+A document is a block of lines between blank lines, a line or a record of a TSV or JSONL file, or a
+file of a folder or a tar archive. Its sentences are its lines, or end at . ! ? (segment.py). In the
+file of corpus.py a sentence ends with one `<eos>` and a document with two; a sentence that the
+tokeniser reduces to nothing therefore ends a document too.
 
 >>> import tempfile
 >>> from regard.data.text.tokeniser import train_tokeniser
 >>> folder = Path(tempfile.mkdtemp())
 >>> _ = (folder / "a.txt").write_text("to be\\nor not\\n\\nthat is\\n")
 >>> pieces = train_tokeniser("wordpiece", ["to be or not that is"])
->>> found = tokenise_documents(document_sources(str(folder / "a.txt")), pieces, folder=folder / "cache")
->>> len(found), found.sentences.tolist()                  # where documents begin, in sentences
+>>> sources = document_sources(str(folder / "a.txt"))
+>>> found = tokenise_documents(sources, pieces, folder=folder / "cache")
+>>> len(found), found.sentences.tolist()                  # sentences before each document
 (2, [0, 2, 3])
 >>> pieces.decode(found.tokens(torch.arange(2, 6)))
 'or not that is'
@@ -44,35 +45,35 @@ from regard.data.text.source import TextSource, form_of
 from regard.data.text.tokeniser import Tokeniser
 
 _LARGEST = 1 << 26
-"""How many bytes a file of an archive may have."""
+"""The maximum size in bytes of a file in an archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DocumentSource(TextSource):
-    """Where documents come from; its records are sentences, and an empty one ends a document."""
+    """A source of documents; its records are sentences, and an empty one ends a document."""
 
     boundary: str = "blank_line"
-    """A row of APART: what sets documents boundary."""
+    """What separates documents: `blank_line`, `line`, `file` or `archive`."""
     sentences: str = "lines"
-    """A row of SENTENCES: how a document is cut."""
+    """How a document is split into sentences, a name in SENTENCE_SPLITTERS."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choose("way to tell documents boundary", self.boundary, _BOUNDARIES)
-        choose("way to find sentences", self.sentences, SENTENCE_SPLITTERS)
+        choose("boundary of documents", self.boundary, _BOUNDARIES)
+        choose("way to split sentences", self.sentences, SENTENCE_SPLITTERS)
 
     @property
     def reading(self) -> tuple[object, ...]:
-        """All that the sentences depend on besides the content of the file."""
+        """The settings that the sentences depend on, besides the content of the file."""
         return ("documents", *super().reading, self.boundary, self.sentences)
 
     @property
     def is_continuous(self) -> bool:
-        """Every sentence ends for itself."""
+        """False: every sentence ends with `<eos>`."""
         return False
 
     def records(self, on_bytes: BytesCallback | None = None) -> Iterator[Record]:
-        """Every sentence, with the line its document begins at."""
+        """All sentences, each with the first line of its document."""
         cut = SENTENCE_SPLITTERS[self.sentences]
         for number, text in _BOUNDARIES[self.boundary](self, on_bytes):
             found = [each for each in cut(text.lower() if self.lowercase else text) if each.strip()]
@@ -86,8 +87,8 @@ def document_sources(
 ) -> list[DocumentSource]:
     """The documents of a file, an archive or a folder of files.
 
-    Without `boundary` the name says what sets documents boundary: a record of a TSV or JSONL file and a
-    file of an archive is one, and plain files have blank lines between them.
+    Without `boundary` it follows from the name: each record of a TSV or JSONL file and each file of
+    an archive is a document, and plain files have blank lines between documents.
     """
     place = Path(path)
     if place.is_dir():
@@ -109,7 +110,7 @@ def document_sources(
 
 
 _Texts = Iterator[tuple[int, str]]
-"""Documents, each with the line it begins at."""
+"""Documents, each with its first line."""
 
 
 def _by_blank_lines(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
@@ -138,7 +139,7 @@ def _by_file(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
 
 
 def _by_member(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts:
-    """Every file of an archive, in its order; those called README are about the others."""
+    """All files of an archive in order, except for those named README."""
     name = display_name(source.path)
     with open_bytes(source.path, on_bytes) as file:
         try:
@@ -152,8 +153,8 @@ def _by_member(source: DocumentSource, on_bytes: BytesCallback | None) -> _Texts
                         raise UserError(f"{name}: {member.name} has more than {_LARGEST:,} bytes")
                     yield 1, _text(held.read(), f"{name}: {member.name}")
         except (tarfile.TarError, EOFError, OSError) as problem:
-            raise UserError(f"{name}: not a whole tar archive: {problem}") from None
-        while file.read(1 << 20):  # what follows the last file belongs to what is hashed
+            raise UserError(f"{name}: not a complete tar archive: {problem}") from None
+        while file.read(1 << 20):  # the bytes after the last file are hashed too
             pass
 
 
@@ -170,7 +171,7 @@ _BOUNDARIES: dict[str, Callable[[DocumentSource, BytesCallback | None], _Texts]]
     "file": _by_file,
     "archive": _by_member,
 }
-"""What sets documents boundary: blank lines, lines or records, whole files, files of an archive."""
+"""What separates documents: blank lines, lines or records, files, or files of an archive."""
 
 SENTENCE_SPLITTERS: dict[str, Callable[[str], list[str]]] = {
     "lines": str.splitlines,
@@ -178,37 +179,37 @@ SENTENCE_SPLITTERS: dict[str, Callable[[str], list[str]]] = {
         " ".join(each) for each in split_sentences(plain_words(text, lowercase=False))
     ],
 }
-"""How a document is cut into sentences: at line ends, or at . ! ? and line ends."""
+"""Functions that split a document into sentences: at newlines, or at . ! ? and newlines."""
 
 
 @dataclass(frozen=True)
 class TokenisedDocuments:
-    """Documents as numbers, mapped from a file; they are counted without the marks between them."""
+    """Documents as token ids, mapped from a file; positions do not count the end tokens."""
 
     ids: Integer[Tensor, "T"]
-    """The whole file, marks included."""
+    """The whole file, with end tokens."""
     places: Int[Tensor, "S"]
-    """Where each sentence begins in the file."""
+    """The first position of each sentence in the file."""
     begins: Int[Tensor, "M"]
-    """How many tokens stand before each sentence, and in all."""
+    """The number of tokens before each sentence, and in total."""
     sentences: Int[Tensor, "N"]
-    """How many sentences stand before each document, and in all."""
+    """The number of sentences before each document, and in total."""
 
     def __len__(self) -> int:
         return len(self.sentences) - 1
 
     @cached_property
     def lengths(self) -> Int[Tensor, "D"]:
-        """How many tokens each document has."""
+        """The number of tokens of each document."""
         return self.begins[self.sentences].diff()
 
     def tokens(self, numbers: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
-        """The tokens that are so many from the first, marks not counted."""
+        """The tokens at these positions, which do not count the end tokens."""
         sentence = torch.searchsorted(self.begins, numbers, right=True) - 1
         return self.ids[self.places[sentence] + numbers - self.begins[sentence]].long()
 
     def only(self, documents: Int[Tensor, "D"]) -> "TokenisedDocuments":
-        """Some of the documents, in their order; the file stays as it is."""
+        """A subset of the documents; the file stays the same."""
         first, last = self.sentences[documents], self.sentences[documents + 1]
         sizes = last - first
         owner = torch.arange(len(documents)).repeat_interleave(sizes)
@@ -223,7 +224,7 @@ class TokenisedDocuments:
 
 
 def offsets_from_sizes(sizes: Int[Tensor, "N"]) -> Int[Tensor, "M"]:
-    """How much stands before each of some things of these sizes, and in all.
+    """The offset of each item of these sizes, and the total size.
 
     >>> offsets_from_sizes(torch.tensor([2, 3])).tolist()
     [0, 2, 5]
@@ -238,17 +239,17 @@ def tokenise_documents(
     folder: Path | None = None,
     progress: ProgressCallback | None = None,
 ) -> TokenisedDocuments:
-    """The documents of some sources: from the cache if they are there, else tokenised now."""
+    """The documents of some sources, from the cache or tokenised now."""
     if tokeniser.ends_lines:
         raise UserError(
-            "documents are not kept in words, where every line ends with <eos>; take another "
-            'tokeniser, such as "wordpiece"'
+            'documents do not work with tokeniser "word", where every line ends with <eos>; use '
+            'another one, such as "wordpiece"'
         )
     corpus = prepare_corpus(sources, tokeniser, folder=folder, progress=progress)
     ends = (corpus.ids == tokeniser.eos).nonzero().squeeze(1)  # [N]
     starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1] + 1])
     sizes = ends - starts
-    real = sizes > 0  # the others end a document
+    real = sizes > 0  # an empty sentence ends a document
     before = offsets_from_sizes(real.long())  # [N+1]
     documents = before[(~real).nonzero().squeeze(1)].unique()  # [D]
     return TokenisedDocuments(

@@ -1,15 +1,16 @@
-"""Texts as numbers, kept flat, and the batches that classifiers and taggers read.
+"""Encoded texts, packed into flat tensors, and the batches of classifiers and taggers.
 
-A text is some pieces, each a list of words: the sentences of a document, the two parts of a pair,
-or all of it as one. Between the parts of a pair stands <eos>. Batches have `tokens` [B,T],
-`lengths` [B] and `parts` [B,T], the number of the piece of each token, -1 at padding; besides, if
-they are asked for, `characters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of
-another run. With a template (template.py), marks stand around a text and between two: `[CLS] a [SEP] b
-[SEP]`; and where words are tagged by their first pieces, batches have `firsts` [B,W], where those
-stand, and `words` [B], how many words there are.
+A text is a list of pieces, each a list of words: the sentences of a document, the two parts of a
+pair, or one piece. `<eos>` separates the parts of a pair. Batches have `tokens` [B,T], `lengths`
+[B] and `parts` [B,T], the index of the piece of each token, -1 at padding; optionally also
+`characters` [B,T,C] and `source_tokens` [B,T], the same words in the vocabulary of another run.
+With a template (special_tokens.py) there are special tokens around a text: `[CLS] a [SEP] b [SEP]`.
+Where words are tagged at their first pieces, batches have `firsts` [B,W], the positions of these
+pieces, and `words` [B], the number of words.
 
 >>> from regard.data.text.tokeniser import train_tokeniser
->>> texts = encode_texts([[["a", "b"], ["a"]], [[]]], TextEncoding(train_tokeniser("word", ["a b"])))
+>>> encoding = TextEncoding(train_tokeniser("word", ["a b"]))
+>>> texts = encode_texts([[["a", "b"], ["a"]], [[]]], encoding)
 >>> {name: rows.tolist() for name, rows in texts.gather(torch.tensor([0, 1])).items()}
 {'tokens': [[4, 5, 4], [0, 0, 0]], 'lengths': [3, 0], 'parts': [[0, 0, 1], [-1, -1, -1]]}
 """
@@ -32,50 +33,50 @@ from regard.data.text.special_tokens import InputTemplate
 from regard.data.text.tokeniser import Tokeniser
 
 ENCODE_BLOCK = 1 << 12
-"""How many texts are numbered at once."""
+"""The number of texts that are encoded at a time."""
 
 PADDING_PART = -1
-"""The part of a token that is not there."""
+"""The part of a padding token."""
 
 _NOWHERE = -1
-"""Where the first piece of a word stands that was cut off, or is not there."""
+"""The position of the first piece of a word that was truncated, or of padding."""
 
 _Pieces = Sequence[Sequence[str]]
-"""A text: its sentences, or the parts of a pair, as words."""
+"""A text: the words of each sentence, or of each part of a pair."""
 
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """How texts become numbers."""
+    """How texts are encoded."""
 
     tokeniser: Tokeniser
     pairs: bool = False
-    """Are pieces the two parts of a pair? Then <eos> stands between them."""
+    """Are pieces the two parts of a pair? Then <eos> separates them."""
     characters: bool = False
     """Are spellings wanted too?"""
     longest: int | None = None
-    """How many tokens of a text are read."""
+    """The maximum number of tokens of a text."""
     source: Tokeniser | None = None
-    """The vocabulary of the run that a model begins with, if it has one of its own."""
+    """The tokeniser of the run that a model is initialised from, if it has its own vocabulary."""
     source_lowercase: bool = False
-    """Does that run know words in lower case alone?"""
+    """Is the vocabulary of that run in lower case?"""
     template: InputTemplate | None = None
-    """The marks around a text; then a text is one piece, or the two of a pair."""
+    """Special tokens around a text; then a text is one piece, or the two of a pair."""
     both_orders: bool = False
-    """Is a pair wanted in the other order too, as `swapped_tokens` and so on?"""
+    """Encode a pair in the other order too, as `swapped_tokens` and so on?"""
 
     def __post_init__(self) -> None:
         if self.source is not None and self.source.kind != "word":
             raise UserError(
-                "the run that this model begins with reads "
-                f"{self.source.kind or 'tokens of its own'}, not words; take one whose recipe has "
+                "the run that this model is initialised from has the tokeniser "
+                f"{self.source.kind or 'of its own folder'}; use one whose recipe has "
                 'tokeniser = "word"'
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedTexts:
-    """Many texts as numbers."""
+    """Many texts as token ids."""
 
     tokens: PackedSequences
     parts: PackedSequences
@@ -91,12 +92,12 @@ class EncodedTexts:
 
     @property
     def lengths(self) -> list[int]:
-        """How many tokens each text takes in a batch: an empty one takes one of padding."""
+        """The number of tokens of each text in a batch; 1 for an empty text, which is padded."""
         lengths: list[int] = self.tokens.lengths.clamp_min(1).tolist()
         return lengths
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
-        """These texts as a batch; one that is not there (NOBODY) is empty."""
+        """These texts as a batch; EMPTY_ROW is a row of padding."""
         there = numbers != EMPTY_ROW
         batch = {
             "tokens": self.tokens.rows(numbers, self.pad),
@@ -117,7 +118,7 @@ class EncodedTexts:
 
 
 def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedTexts:
-    """Texts as numbers."""
+    """Encode texts."""
     if reading.both_orders:
         once, held = replace(reading, both_orders=False), [list(each) for each in texts]
         return replace(
@@ -141,7 +142,7 @@ def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedText
             sides[name].append(each.int())
         lengths.append(count.int())
     sizes = torch.cat(lengths)
-    # One more number than there are keeps the last text in bounds, also if it is empty.
+    # One more id keeps the start of the last text in bounds, even if it is empty.
     flat = {
         name: PackedSequences(torch.cat([*each, torch.zeros(1, dtype=torch.int32)]), sizes)
         for name, each in sides.items()
@@ -159,7 +160,7 @@ def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedText
 def _block(
     block: Sequence[_Pieces], reading: TextEncoding, spellings: WordCharacters
 ) -> dict[str, Int[Tensor, "N"]]:
-    """Every number of some texts, side by side, and the length of each text."""
+    """All ids of some texts in one tensor, and the length of each text."""
     if reading.template is not None:
         return _framed(block, reading, reading.template)
     pieces = [
@@ -194,7 +195,7 @@ def _block(
 def _framed(
     block: Sequence[_Pieces], reading: TextEncoding, template: InputTemplate
 ) -> dict[str, Int[Tensor, "N"]]:
-    """The same with marks around each text."""
+    """The same with special tokens around each text."""
     texts = [
         [" ".join(words) for words in text]
         if reading.pairs
@@ -213,7 +214,7 @@ def _framed(
 def encode_word_pieces(
     texts: Sequence[Sequence[str]], reading: TextEncoding, template: InputTemplate
 ) -> EncodedTexts:
-    """Sentences of words, each word in pieces; where its first piece stands is kept.
+    """Encode sentences word by word, with the position of the first piece of each word.
 
     >>> from regard.data.text.tokeniser import train_tokeniser
     >>> pieces = train_tokeniser("wordpiece", ["so so some"], vocabulary=14)
@@ -221,7 +222,7 @@ def encode_word_pieces(
     >>> texts = encode_word_pieces([["so", "some"]], TextEncoding(pieces), pieces.template)
     >>> batch = texts.gather(torch.tensor([0]))
     >>> inner = [pieces.token(number) for number in batch["tokens"][0, 1:-1].tolist()]
-    >>> inner, batch["firsts"].tolist()                          # marks stand around them
+    >>> inner, batch["firsts"].tolist()                          # after [CLS]
     (['so', 'so', '##m', '##e'], [[1, 2]])
     """
     tokeniser = reading.tokeniser
@@ -244,14 +245,14 @@ def encode_word_pieces(
 
 
 def pack_rows(rows: Sequence[Sequence[int]]) -> PackedSequences:
-    """Rows as one run of numbers, with one more that keeps the last in bounds if it is empty."""
+    """Rows as one tensor, with one more id that keeps the last row in bounds if it is empty."""
     numbers = [number for row in rows for number in row]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.int32)
     return PackedSequences(torch.tensor([*numbers, 0], dtype=torch.int32), lengths)
 
 
 def _encoded(tokeniser: Tokeniser, words: Sequence[str]) -> list[int]:
-    """The numbers of a piece for a tokeniser that does not know <eos> by its spelling."""
+    """The ids of a piece, for a tokeniser that does not encode the word <eos> as its token."""
     if words and words[-1] == EOS:
         return [*tokeniser.encode(" ".join(words[:-1])), tokeniser.eos]
     return tokeniser.encode(" ".join(words))

@@ -1,8 +1,8 @@
-"""Text from files, packed files (.gz, .xz) and stdin, one record at a time, however large the file.
+"""Text from files, compressed files (.gz, .xz) and stdin, one record at a time.
 
-The rules are the same for every form. Text is UTF-8, strictly; a byte-order mark at the very start
-is skipped. A line ends at `\\n` or `\\r\\n`, and nowhere else. A NUL byte is refused, and so is a
-line longer than `longest` characters. Every error says `file:line:`, and `-` is stdin.
+Text must be valid UTF-8; a byte-order mark at the start is skipped. A line ends at `\\n` or
+`\\r\\n` only. NUL bytes and lines longer than `longest` characters are errors. Every error message
+starts with `file:line:`, and the path `-` is stdin.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "two.txt"
@@ -26,38 +26,38 @@ from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 from regard.core.errors import UserError, nearest, positive, unknown
 
 MAX_LINE_CHARACTERS = 4_000_000
-"""How many characters a line may have unless the caller says otherwise."""
+"""The default maximum number of characters in a line."""
 
 STDIN = "-"
 
 BytesCallback = Callable[[bytes], None]
-"""Is shown the bytes of a file, as they are on disk, while they are read."""
+"""Called with the bytes of a file, as on disk, while they are read."""
 
 Field = int | str
-"""Which part of a record: a column by its number from 1, or a column or JSON field by name."""
+"""A field of a record: a column by number from 1, or a column or JSON field by name."""
 
 
 class Record(NamedTuple):
-    """What was asked for of one line."""
+    """The selected fields of one line."""
 
     number: int
     """The line, from 1."""
     texts: tuple[str, ...]
-    """The text of the line, or of each field that was asked for."""
+    """The text of the line, or of each selected field."""
 
     @property
     def text(self) -> str:
-        """The first text, which is the only one where one field was asked for."""
+        """The first text."""
         return self.texts[0]
 
 
 def display_name(path: str) -> str:
-    """A path as errors show it."""
+    """A path in error messages."""
     return "stdin" if path == STDIN else path
 
 
 def missing_file_error(path: Path) -> UserError:
-    """The error for a file that is not there: what is in its folder that looks like it."""
+    """The error for a missing file; it lists similar names in the folder."""
     folder = path.parent
     if not folder.is_dir():
         return UserError(f"{path}: no such file; there is no folder {folder} either")
@@ -72,19 +72,19 @@ def missing_file_error(path: Path) -> UserError:
 
 @runtime_checkable
 class ByteReader(Protocol):
-    """What is asked of an open file."""
+    """The methods of an open file that are needed here."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes, or fewer at the end."""
+        """The next `size` bytes, or fewer at the end."""
         ...
 
     def readline(self, limit: int, /) -> bytes:
-        """The next line with its end, or as much of it as the limit allows; nothing at the end."""
+        """The next line with its end, or its first `limit` bytes; empty at the end of the file."""
         ...
 
 
 class _Watched(io.RawIOBase):
-    """A file whose bytes are shown to a watcher as they are read."""
+    """A file that calls a function with its bytes as they are read."""
 
     def __init__(self, file: ByteReader, on_bytes: BytesCallback) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class _Watched(io.RawIOBase):
 
 @contextmanager
 def open_bytes(path: str, on_bytes: BytesCallback | None = None) -> Iterator[ByteReader]:
-    """The bytes of a file, unpacked if its name ends in .gz or .xz, or of stdin."""
+    """Open a file, decompressed if its name ends in .gz or .xz, or stdin."""
     if path == STDIN:
         file = sys.stdin.buffer
         yield file if on_bytes is None else io.BufferedReader(_Watched(file, on_bytes))
@@ -121,13 +121,13 @@ def open_bytes(path: str, on_bytes: BytesCallback | None = None) -> Iterator[Byt
 
 
 def _file(path: str) -> BinaryIO:
-    """An open file, or an error that says what is wrong with the path."""
+    """Open a file; raises a UserError if that fails."""
     try:
         return Path(path).open("rb")
     except FileNotFoundError:
         raise missing_file_error(Path(path)) from None
     except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; give the file inside it") from None
+        raise UserError(f"{path}: is a folder; use a file inside it") from None
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else problem
         raise UserError(f"{path}: cannot be opened: {reason}") from None
@@ -136,7 +136,7 @@ def _file(path: str) -> BinaryIO:
 def read_lines(
     path: str, longest: int = MAX_LINE_CHARACTERS, on_bytes: BytesCallback | None = None
 ) -> Iterator[Record]:
-    """Every line of a text file, without its end; there must be one."""
+    """All lines of a text file, without line ends; an empty file is an error."""
     record = None
     for record in read_lines_if_any(path, longest, on_bytes):
         yield record
@@ -147,7 +147,7 @@ def read_lines(
 def read_lines_if_any(
     path: str, longest: int = MAX_LINE_CHARACTERS, on_bytes: BytesCallback | None = None
 ) -> Iterator[Record]:
-    """Every line, as it comes; of an empty file, none."""
+    """All lines of a text file, without line ends; none for an empty file."""
     name = display_name(path)
     # A character has at most four bytes; two more for the line's end, three for a byte-order mark.
     limit = 4 * positive("longest", longest) + 6
@@ -166,7 +166,7 @@ def read_lines_if_any(
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as problem:
         kind = "xz" if path.endswith(".xz") else "gzip"
         raise UserError(
-            f"{name}:{number + 1}: damaged {kind} file: {problem}; fetch it again"
+            f"{name}:{number + 1}: damaged {kind} file: {problem}; download it again"
         ) from None
     except OSError as problem:
         raise UserError(
@@ -183,7 +183,7 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
     if b"\0" in raw:
         raise UserError(
             f"{name}:{number}: byte {raw.index(0) + 1} of the line is NUL (0x00), "
-            f"which no text holds{_guess(raw, name)}"
+            f"which is not allowed in text{_guess(raw, name)}"
         )
     try:
         return raw.decode()
@@ -195,9 +195,9 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
 
 
 def _guess(raw: bytes, name: str) -> str:
-    """What a line that is not text may be instead, and what to do about it."""
+    """A guess what a line that is not text is, and what to do about it."""
     if raw.startswith(b"\x1f\x8b"):
-        rename = "unpack it first" if name == "stdin" else "let its name end in .gz"
+        rename = "decompress it first" if name == "stdin" else "rename it to end in .gz"
         return f"; this looks like gzip: {rename}"
     every_other = raw[:4].count(0) == 2 and b"\0\0" in (raw[:4:2], raw[1:4:2])
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")) or every_other:
@@ -211,16 +211,16 @@ def read_tsv(
     longest: int = MAX_LINE_CHARACTERS,
     on_bytes: BytesCallback | None = None,
 ) -> Iterator[Record]:
-    """The chosen columns of every row: by number from 1, or by name if the first line names them.
+    """The selected columns of every row, by number from 1 or by name.
 
-    The first line is a header if any column is asked for by name, and a row otherwise. A cell is
-    what stands between two tabs, as it stands: there is no quoting.
+    The first line is a header if any column is selected by name. Cells are separated by tabs;
+    there is no quoting.
     """
     name = display_name(path)
     headed = any(isinstance(column, str) for column in columns)
     places = [column if isinstance(column, int) else 0 for column in columns]
     if not headed and min(places) < 1:
-        raise UserError(f"{name}: column {min(places)} was asked for; columns count from 1")
+        raise UserError(f"{name}: there is no column {min(places)}; columns count from 1")
     number = width = 0
     for number, (line,) in read_lines(path, longest, on_bytes):
         cells = line.split("\t")
@@ -230,13 +230,13 @@ def read_tsv(
             continue
         if len(cells) > width:
             raise UserError(
-                f"{name}:{number}: {len(cells)} cells where line 1 has {width}; cells are set "
-                "apart by tabs, and there is none within one"
+                f"{name}:{number}: {len(cells)} cells where line 1 has {width}; cells are "
+                "separated by tabs and cannot contain one"
             )
         if max(places) > len(cells):
             raise UserError(
-                f"{name}:{number}: column {max(places)} was asked for, "
-                f"but this row has {len(cells)}; columns are set apart by tabs"
+                f"{name}:{number}: there is no column {max(places)}: "
+                f"this row has {len(cells)}; columns are separated by tabs"
             )
         yield Record(number, tuple(cells[place - 1] for place in places))
     if headed and number == 1:
@@ -248,7 +248,7 @@ def _place(column: Field, header: list[str], name: str) -> int:
     if isinstance(column, int):
         if not 1 <= column <= len(header):
             raise UserError(
-                f"{name}:1: column {column} was asked for; there are {len(header)}, from 1"
+                f"{name}:1: there is no column {column}; there are {len(header)}, from 1"
             )
         return column
     if column not in header:
@@ -262,7 +262,7 @@ def read_jsonl(
     longest: int = MAX_LINE_CHARACTERS,
     on_bytes: BytesCallback | None = None,
 ) -> Iterator[Record]:
-    """The chosen fields of every JSON object, one object a line; blank lines are skipped."""
+    """The selected fields of every JSON object, one per line; blank lines are skipped."""
     name = display_name(path)
     found = False
     for number, (line,) in read_lines(path, longest, on_bytes):
@@ -272,7 +272,7 @@ def read_jsonl(
             texts = tuple(text_field(held, field, f"{name}:{number}") for field in fields)
             yield Record(number, texts)
     if not found:
-        raise UserError(f"{name}: has only blank lines; one JSON object a line was expected")
+        raise UserError(f"{name}: has only blank lines; expected one JSON object per line")
 
 
 def parse_json_object(line: str, where: str) -> dict[str, object]:
@@ -284,10 +284,10 @@ def parse_json_object(line: str, where: str) -> dict[str, object]:
             f"{where}: not JSON: {problem.msg} at character {problem.pos + 1}"
         ) from None
     except (ValueError, RecursionError) as problem:
-        # A number with thousands of digits, or brackets within brackets without end.
+        # A number with thousands of digits, or very deeply nested brackets.
         raise UserError(f"{where}: JSON that cannot be read: {problem}") from None
     if not isinstance(held, dict):
-        raise UserError(f'{where}: not a JSON object; expected {{"text": ...}} and the like')
+        raise UserError(f'{where}: not a JSON object; expected, for example, {{"text": ...}}')
     return held
 
 
@@ -297,21 +297,21 @@ def text_field(held: dict[str, object], field: str, where: str) -> str:
         raise UserError(f"{where}: {unknown('field', field, held)}")
     text = held[field]
     if not isinstance(text, str):
-        raise UserError(f"{where}: field {field!r} is no string but {json.dumps(text)[:40]}")
+        raise UserError(f"{where}: field {field!r} is not a string: {json.dumps(text)[:40]}")
     if "\0" in text:
-        raise UserError(f"{where}: field {field!r} holds a NUL character, which no text holds")
+        raise UserError(f"{where}: field {field!r} contains a NUL character, which is not text")
     try:
         text.encode()
     except UnicodeEncodeError:
-        # JSON may write \ud800 on its own, which stands for no character.
+        # JSON may contain a single \ud800, which is not a character.
         raise UserError(
-            f"{where}: field {field!r} holds half a surrogate pair, which is no text"
+            f"{where}: field {field!r} contains half a surrogate pair, which is not text"
         ) from None
     return text
 
 
 def uncompressed_name(path: str) -> str:
-    """The name of a file without what says that it is packed.
+    """The name of a file without the suffix of a compressed file.
 
     >>> uncompressed_name("reviews.tsv.xz")
     'reviews.tsv'

@@ -1,8 +1,7 @@
-"""Texts with a label: from TSV, CSV, JSONL, lines that begin with their label, or folders.
+"""Labelled texts from TSV, CSV, JSONL, lines that begin with their label, or folders.
 
-Each reader says where an example stands, `file:line`, so that whatever is wrong with it later can
-be found. A text may have two parts (a pair: premise and hypothesis, title and body); both are
-fields of one record.
+Each example has its position, `file:line`, for error messages. A text may be a pair (premise and
+hypothesis, title and body); both parts are fields of one record.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "reviews.csv"
@@ -38,42 +37,42 @@ from regard.data.text.files import (
 from regard.data.text.questions import babi_questions
 
 _PREFIX = "__label__"
-"""What fastText writes before a label."""
+"""The prefix of labels in fastText's files."""
 
 
 class LabelledExample(NamedTuple):
-    """A text and what it is."""
+    """A text and its label."""
 
     path: str
     line: int
-    """Where it begins, from 1."""
+    """Its first line, from 1."""
     label: str | None
-    """None where none was asked for."""
+    """None if no label was requested."""
     texts: tuple[str, ...]
-    """One, or two for a pair."""
+    """One text, or two for a pair."""
 
     @property
     def where(self) -> str:
-        """As errors say it."""
+        """Its position in error messages."""
         return f"{display_name(self.path)}:{self.line}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledText:
-    """Where examples come from: a file or a folder, its form, and which fields matter."""
+    """A source of labelled examples: a file or a folder, its format, and its fields."""
 
     path: str
-    """A file, packed if its name ends in .gz or .xz; for `folder`, a folder; `-` is stdin."""
+    """A file, compressed if its name ends in .gz or .xz; for `folder`, a folder; `-` is stdin."""
     form: str | None = None
-    """A row of FORMS; without it, what the name tells."""
+    """The format; None selects it by the name of the file."""
     text: tuple[Field, ...] = ()
     """The field of the text, or two of a pair: columns by number from 1 or name, JSON fields."""
     label: Field | None = None
-    """The field of the label; None to read texts alone."""
+    """The field of the label; None reads texts only."""
 
     @property
     def known_form(self) -> str:
-        """The form that was given or that the name tells."""
+        """The format, selected by the name if none is set."""
         return self.form or labelled_form(self.path)
 
     def __post_init__(self) -> None:
@@ -83,7 +82,7 @@ class LabelledText:
         if len(self.text) > 2:
             raise UserError(f"{name}: a text has one part or two, not {len(self.text)}")
         if form in FORMS_WITH_FIELDS and not self.text:
-            raise UserError(f"{name}: {form} needs text=, the field that holds the text")
+            raise UserError(f"{name}: {form} needs text=, the field of the text")
         if form not in FORMS_WITH_FIELDS and (self.text or self.label is not None):
             raise UserError(f"{name}: {form} has no fields; leave out text= and label=")
         if form == "jsonl" and any(isinstance(each, int) for each in self.fields):
@@ -91,11 +90,11 @@ class LabelledText:
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """All that is read of a record: the text, and the label if one is wanted."""
+        """The fields of the text, and of the label if there is one."""
         return self.text if self.label is None else (*self.text, self.label)
 
     def examples(self) -> Iterator[LabelledExample]:
-        """Every example in order, empty texts too."""
+        """All examples in order, including empty texts."""
         yield from _FORMS[self.known_form](self)
 
     def example(self, record: Record) -> LabelledExample:
@@ -110,7 +109,7 @@ class LabelledText:
 
 
 def labelled_form(path: str) -> str:
-    """The form of a file told by its name; a folder has a folder for each class.
+    """The format of a file by its name; a folder has a subfolder for each class.
 
     >>> labelled_form("reviews.csv.gz"), labelled_form("stsa.train.gz")
     ('csv', 'line')
@@ -127,14 +126,14 @@ def _read_tsv(source: LabelledText) -> Iterator[LabelledExample]:
 
 
 def _read_csv(source: LabelledText) -> Iterator[LabelledExample]:
-    """A row of comma-separated cells is an example; a cell in quotes may hold lines."""
+    """A row of comma-separated cells is an example; a quoted cell may contain newlines."""
     return (source.example(record) for record in csv_records(source.path, source.fields))
 
 
 def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
-    """The chosen columns of every row (RFC 4180): by number, or by name if the first names them.
+    """The selected columns of every row (RFC 4180), by number or by name in the header.
 
-    The line of a record is that on which its row begins. Blank lines are skipped.
+    The line of a record is the first line of its row. Blank lines are skipped.
     """
     name, headed = display_name(path), any(isinstance(column, str) for column in columns)
     places = [column if isinstance(column, int) else 0 for column in columns]
@@ -147,8 +146,8 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
             cells = next(read, None)
         except csv.Error as problem:
             raise UserError(
-                f"{name}:{begin}: not CSV: {problem}; a cell that holds a quote, a comma or a line "
-                'end stands in quotes, and a quote in it is doubled: "say ""so"""'
+                f"{name}:{begin}: not CSV: {problem}; a cell with a quote, a comma or a newline "
+                'must be quoted, and quotes in it doubled: "say ""so"""'
             ) from None
         if cells is None:
             break
@@ -160,14 +159,14 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
                 places = [_column_at(column, cells, f"{name}:{begin}") for column in columns]
                 continue
         if len(cells) != first[1]:
-            quotes = '; a cell that holds a comma stands in quotes: "so, so"'
+            quotes = '; a cell with a comma must be quoted: "so, so"'
             raise UserError(
                 f"{name}:{begin}: {len(cells)} cells where line {first[0]} has {first[1]}"
                 + (quotes if len(cells) > first[1] else "")
             )
         if not 1 <= min(places) <= max(places) <= len(cells):
             raise UserError(
-                f"{name}:{begin}: columns {list(columns)} were asked for; this row has "
+                f"{name}:{begin}: there are no columns {list(columns)}; this row has "
                 f"{len(cells)}, from 1"
             )
         rows += 1
@@ -177,7 +176,7 @@ def csv_records(path: str, columns: Sequence[Field]) -> Iterator[Record]:
 
 
 def _column_at(column: Field, header: Sequence[str], where: str) -> int:
-    """The number of a column, given the header."""
+    """The number of a column, from the header."""
     if isinstance(column, int):
         return column
     if column not in header:
@@ -186,7 +185,7 @@ def _column_at(column: Field, header: Sequence[str], where: str) -> int:
 
 
 def _read_jsonl(source: LabelledText) -> Iterator[LabelledExample]:
-    """A JSON object a line is an example; its label may be a text, a whole number or a truth."""
+    """A JSON object per line is an example; its label is a string, an integer or a boolean."""
     for number, (line,) in read_lines(source.path):
         if not line.strip():
             continue
@@ -199,7 +198,7 @@ def _read_jsonl(source: LabelledText) -> Iterator[LabelledExample]:
 
 
 def _json_label(held: dict[str, object], field: str, where: str) -> str:
-    """A label as text: 1 is "1", and true is "true"."""
+    """A label as a string: 1 becomes "1", and true becomes "true"."""
     if field not in held:
         raise UserError(f"{where}: {unknown('field', field, held)}")
     label = held[field]
@@ -209,30 +208,26 @@ def _json_label(held: dict[str, object], field: str, where: str) -> str:
 
 
 def _read_lines(source: LabelledText) -> Iterator[LabelledExample]:
-    """A line is a label, a blank, and a text; fastText's `__label__` before it is dropped."""
+    """A line is a label, whitespace and a text; fastText's prefix `__label__` is dropped."""
     for number, (line,) in read_lines(source.path):
+        where = f"{display_name(source.path)}:{number}"
         label, *rest = line.split(maxsplit=1) or [""]
         text = rest[0].strip() if rest else ""
         if not label:
-            raise UserError(
-                f"{display_name(source.path)}:{number}: an empty line; a label and a text were expected"
-            )
+            raise UserError(f"{where}: an empty line; expected a label and a text")
         if label.startswith(_PREFIX) and text.startswith(_PREFIX):
-            raise UserError(
-                f"{display_name(source.path)}:{number}: a second label, {text.split()[0]!r}; a text has "
-                "one here"
-            )
+            raise UserError(f"{where}: a second label, {text.split()[0]!r}; a text must have one")
         yield LabelledExample(source.path, number, label.removeprefix(_PREFIX), (text,))
 
 
 def _read_folder(source: LabelledText) -> Iterator[LabelledExample]:
-    """One folder for each class, one file for each text; both in the order of their names."""
+    """A folder per class, and a file per text, in the order of their names."""
     top = Path(source.path)
     if not top.is_dir():
         raise missing_file_error(top)
     classes = sorted(each for each in top.iterdir() if each.is_dir())
     if not classes:
-        raise UserError(f"{top}: there are no folders in it; one for each class was expected")
+        raise UserError(f"{top}: there are no folders in it; expected one for each class")
     for folder in classes:
         for file in sorted(each for each in folder.iterdir() if each.is_file()):
             text = "\n".join(record.text for record in read_lines_if_any(str(file)))
@@ -240,7 +235,7 @@ def _read_folder(source: LabelledText) -> Iterator[LabelledExample]:
 
 
 def files_in(folder: str) -> list[str]:
-    """Every file in a folder and in those within it, in the order of their names."""
+    """All files in a folder and its subfolders, in the order of their names."""
     found = sorted(str(each) for each in Path(folder).rglob("*") if each.is_file())
     if not found:
         raise UserError(f"{folder}: there are no files in it")
@@ -248,7 +243,7 @@ def files_in(folder: str) -> list[str]:
 
 
 def _read_babi(source: LabelledText) -> Iterator[LabelledExample]:
-    """bAbI (data/text/babi.py): fields are `story`, `question`, `answer` and `facts`."""
+    """bAbI (questions.py): the fields are `story`, `question`, `answer` and `facts`."""
     for each in babi_questions(source.path):
         held = {
             "story": each.story,
@@ -268,7 +263,7 @@ _FORMS: dict[str, Callable[[LabelledText], Iterator[LabelledExample]]] = {
     "folder": _read_folder,
     "babi": _read_babi,
 }
-"""The forms labelled texts come in. To add one, write its reader and add its row."""
+"""The formats of labelled texts. To add one, write its reader and add an entry."""
 
 FORMS_WITH_FIELDS = ("tsv", "csv", "jsonl", "babi")
-"""Those whose records have several fields."""
+"""The formats whose records have several fields."""

@@ -1,18 +1,17 @@
-"""Masking: words hidden from a model that learns to guess them (Devlin et al. 2019, section 3.1).
+"""Masking for masked language modelling (Devlin et al. 2019, section 3.1).
 
-Of each row 15 % of the tokens are chosen, marks never. In the place of a chosen token the model
-reads [MASK] in 80 % of cases, a token drawn from the vocabulary in 10 %, and itself in 10 %. Only
-chosen tokens are targets. With `continues`, whole words are chosen: each that still fits into the
-15 %, and at least one.
+15 % of the tokens of each row are selected, special tokens never. A selected token is replaced by
+[MASK] in 80 % of cases, by a random token in 10 %, and kept in 10 %. Only selected tokens are
+targets. With `continues`, whole words are selected: each that still fits into the 15 %, and at
+least one.
 
-Everything is drawn by the caller, [B,T,3], so that a row can have the same draws whatever its
-batch.
+The caller provides the random numbers [B,T,3], so that a row has the same ones in any batch.
 
 >>> from regard.data.batch import random_integers
->>> marks = torch.tensor([True] * 5 + [False] * 95)
+>>> special = torch.tensor([True] * 5 + [False] * 95)
 >>> row = torch.tensor([[2, *range(10, 30), 3]])
->>> hidden = Masking(mask=4, special=marks).apply(row, random_integers(66, 1).view(1, 22, 3))
->>> int((hidden.targets != IGNORE).sum()), hidden.targets[hidden.targets != IGNORE].tolist()
+>>> masked = Masking(mask=4, special=special).apply(row, random_integers(66, 1).view(1, 22, 3))
+>>> int((masked.targets != IGNORE).sum()), masked.targets[masked.targets != IGNORE].tolist()
 (3, [15, 22, 29])
 """
 
@@ -28,52 +27,52 @@ from regard.core.errors import UserError, fraction
 from regard.data.batch import IGNORE
 
 _LAST = 2**63 - 1
-"""Sorts behind everything that is drawn."""
+"""Larger than every random number: sorts last."""
 
 
 class MaskedTokens(NamedTuple):
-    """A batch with words hidden."""
+    """The inputs and targets of masked language modelling."""
 
     tokens: Int[Tensor, "B T"]
-    """What the model reads."""
+    """The input of the model."""
     targets: Int[Tensor, "B T"]
-    """What stood there, where a token was chosen; IGNORE elsewhere."""
+    """The original tokens where they were selected; IGNORE elsewhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Masking:
-    """How words are hidden."""
+    """The settings of masking."""
 
     mask: int
-    """The number of [MASK]."""
+    """The id of [MASK]."""
     special: Bool[Tensor, "V"]
-    """Which tokens are marks: never chosen, and never put in the place of another."""
+    """Which tokens are special: never selected, and never a replacement."""
     continues: Bool[Tensor, "V"] | None = None
-    """Which tokens go on within a word, to choose whole words; None chooses tokens."""
+    """Which tokens continue a word, for whole-word masking; None selects single tokens."""
     share: float = 0.15
-    """How many of the tokens are chosen."""
+    """The fraction of tokens that are selected."""
     masked: float = 0.8
-    """How many of those become [MASK]."""
+    """The fraction of selected tokens that become [MASK]."""
     swapped: float = 0.1
-    """How many become another token; the rest stay."""
+    """The fraction that become a random token; the rest stay."""
 
     def __post_init__(self) -> None:
         for name in ("share", "swapped"):
             fraction(name, getattr(self, name))
         if not 0 <= self.masked <= 1 - self.swapped + 1e-9:
             raise UserError(
-                f"masked={self.masked} and swapped={self.swapped} are shares of the chosen tokens: "
-                "together at most 1"
+                f"masked={self.masked} and swapped={self.swapped} are fractions of the selected "
+                "tokens: together at most 1"
             )
         if bool(self.special.all()):
-            raise UserError("every token of this vocabulary is a mark; there are no words to hide")
+            raise UserError("every token of this vocabulary is special; there are none to mask")
 
     @cached_property
     def _plain(self) -> Int[Tensor, "N"]:
         return (~self.special).nonzero().squeeze(1)
 
     def apply(self, tokens: Int[Tensor, "B T"], drawn: Int[Tensor, "B T C"]) -> MaskedTokens:
-        """Hide some of the tokens; what is drawn says which, how, and behind what."""
+        """Mask some tokens; the random numbers determine which ones, how, and by what."""
         chosen = self.chosen(tokens, drawn[..., 0])
         how = drawn[..., 1].double() / 2.0**63  # [B,T] from 0 to 1
         other = self._plain[drawn[..., 2] % len(self._plain)]
@@ -85,7 +84,7 @@ class Masking:
         )
 
     def chosen(self, tokens: Int[Tensor, "B T"], keys: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
-        """Those with the smallest keys, as many as the share says and one at least."""
+        """Select the tokens with the smallest keys: the fraction `share`, but at least one."""
         plain = ~self.special[tokens]
         words = plain.sum(1, keepdim=True)  # [B,1]
         due = (words * self.share).round().long().clamp_min(1)
@@ -99,7 +98,7 @@ class Masking:
         begins = ~(self.continues[tokens] & plain & follows)
         first = torch.where(begins, places, 0).cummax(1).values  # of each token's word
         sizes = torch.zeros_like(tokens).scatter_add(1, first, torch.ones_like(tokens))
-        # All tokens of a word have the key of its first one, so that sorting keeps them together.
+        # All tokens of a word get the key of its first one, so that sorting keeps them together.
         order = torch.where(plain, keys.gather(1, first), _LAST).argsort(dim=1, stable=True)
         heads = torch.where(begins.gather(1, order), places, 0).cummax(1).values  # [B,T]
         size = sizes.gather(1, first).gather(1, order)
@@ -113,12 +112,12 @@ def _filled(
     due: Int[Tensor, "B 1"],
     plain: Bool[Tensor, "B T"],
 ) -> Bool[Tensor, "B T"]:
-    """Words from left to right, each that still fits into what is due; if none does, the first.
+    """Select words from left to right that fit into `due` tokens; if none fits, the first.
 
-    Of each token, the size of its word and where that begins. A word that is too large is passed
-    over and smaller ones after it are taken, as BERT's own script does. Every turn settles the
-    words that are larger than what is left where the first of them stands, so there are no more
-    turns than tokens in the longest word.
+    `size` and `heads` are the size of the word of each token and its first position. A word that is
+    too large is skipped and smaller ones after it are selected, as in BERT's script. Each iteration
+    decides about all words larger than the space left at the first of them, so there are at most as
+    many iterations as tokens in the longest word.
     """
     fits = plain
     while True:

@@ -1,11 +1,10 @@
-"""How SentencePiece cleans a text before it looks for pieces (Kudo & Richardson 2018), exactly.
+"""SentencePiece's text normalisation (Kudo & Richardson 2018), exactly.
 
-A model of SentencePiece carries its own rules: a trie from runs of bytes to what is written in
-their place, NFKC and more. At each character the longest rule counts. The `Precompiled` normaliser
-of the `tokenizers` library looks rules up by grapheme instead and misses some (half-width kana with
-their marks, loose Hangul), so texts go through this one first, and the library only finds pieces.
-
-Then blanks become ▁, one in front of each word, none at the end.
+A SentencePiece model contains its own rules: a trie from byte sequences to their replacements, NFKC
+and more. At each position the longest rule applies. The `Precompiled` normaliser of the
+`tokenizers` library looks rules up by grapheme instead and misses some (half-width kana with
+diacritics, decomposed Hangul). Texts are therefore normalised here, and the library only splits
+them into pieces. Afterwards spaces become ▁, one before each word, none at the end.
 
 >>> Charsmap(b"").normalise(" two  words ").text
 '▁two▁words'
@@ -19,27 +18,27 @@ from dataclasses import dataclass
 from regard.core.errors import UserError
 
 SPACE_SYMBOL = "▁"
-"""How SentencePiece writes a blank."""
+"""SentencePiece's symbol for a space."""
 
 RESERVED = "\ufdd0"
-"""Before a piece that no text may hold: a special token, or a piece of the other language.
+"""The prefix of pieces that must not match a text: special tokens, or pieces of the other language.
 
-It is no character (Unicode has set it aside), so that no text has it by accident. By itself it
-stands in a vocabulary behind the last real number: pieces after it are cut from texts as any other,
-but the model has no number for them, so they are unknown.
+It is a Unicode noncharacter, which no text contains by accident. As an entry of a vocabulary it
+follows the last real id: pieces after it are matched like any other, but the model has no id for
+them, so they are unknown.
 """
 
 
 @dataclass(frozen=True)
 class NormalisedText:
-    """A text as SentencePiece sees it."""
+    """A normalised text, with the origin of each character."""
 
     text: str
     origins: tuple[tuple[int, int], ...]
-    """Where each character comes from: begin and end in the text that was given."""
+    """The begin and end of each character in the original text."""
 
     def span(self, begin: int, end: int) -> tuple[int, int]:
-        """Where a part of it stands in the text that was given; the blank in front does not count.
+        """The span of a part in the original text, without a leading space.
 
         >>> Charsmap(b"").normalise(" two  words ").span(4, 10)
         (6, 11)
@@ -52,11 +51,11 @@ class NormalisedText:
 
 
 class Charsmap:
-    """The rules of one model; none of them if there are no bytes."""
+    """The normalisation rules of a model; empty bytes are no rules."""
 
     def __init__(self, rules: bytes) -> None:
         self.data = rules
-        """As the file of a model has them."""
+        """The rules as in the file of the model."""
         self._trie: tuple[int, ...] = ()
         self._written = b""
         self._first: dict[str, tuple[int, int | None] | None] = {}
@@ -64,18 +63,18 @@ class Charsmap:
         if rules:
             size = int.from_bytes(rules[:4], "little")
             if size % 4 or size == 0 or 4 + size > len(rules):
-                raise UserError("the rules of this SentencePiece model are torn")
+                raise UserError("the normalisation rules of this SentencePiece model are damaged")
             self._trie = struct.unpack(f"<{size // 4}I", rules[4 : 4 + size])
             self._written = rules[4 + size :]
 
     @classmethod
     def of(cls, tokenizer: str) -> "Charsmap":
-        """The rules in the text of a tokenizer.json; it may have none."""
+        """The rules in a tokenizer.json, which may have none."""
         held = json.loads(tokenizer)["normalizer"] or {}
         return cls(base64.b64decode(held.get("precompiled_charsmap") or ""))
 
     def normalise(self, text: str) -> NormalisedText:
-        """The text with every rule applied and its blanks written as ▁."""
+        """The text with all rules applied, and ▁ for spaces."""
         out: list[str] = []
         origins: list[tuple[int, int]] = []
         place, blank, first = 0, True, self._first
@@ -83,7 +82,7 @@ class Charsmap:
             char = text[place]
             if char not in first:
                 first[char] = self._step(self._root(), char) if self._trie else None
-            # Most characters begin no rule at all.
+            # Most characters do not begin a rule.
             written, size = (char, 1) if first[char] is None else self._replaced(text, place)
             for each in written:
                 if each != " ":
@@ -102,7 +101,7 @@ class Charsmap:
         return NormalisedText("".join(out), tuple(origins[: len(out)]))
 
     def _replaced(self, text: str, place: int) -> tuple[str, int]:
-        """What is written for the longest rule that begins here, and how many characters it is."""
+        """The replacement by the longest rule at this position, and the length of its match."""
         found, last = self._first[text[place]], place + 1
         best: tuple[int, int] | None = None
         while found is not None:
@@ -121,7 +120,7 @@ class Charsmap:
         return _offset(self._trie[0])
 
     def _step(self, node: int, char: str) -> tuple[int, int | None] | None:
-        """The node after a character's bytes, and the rule that ends there, if any."""
+        """The node after the bytes of a character, and the rule that ends there, if any."""
         value = None
         for byte in char.encode():
             node ^= byte
@@ -141,5 +140,5 @@ class Charsmap:
 
 
 def _offset(unit: int) -> int:
-    """Where the children of a unit of a double array are, relative to it (darts-clone)."""
+    """The offset of the children of a unit of a double array (darts-clone)."""
     return unit >> 10 << ((unit & 0x200) >> 6)

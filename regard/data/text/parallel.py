@@ -1,11 +1,11 @@
-"""Pairs of sentences: from two files with a sentence a line, or from one TSV or JSONL with both.
+"""Sentence pairs, from two files with one sentence per line, or from one TSV or JSONL file.
 
-Encoded pairs are kept flat: all sentences of one side in one tensor of int32, with a table of where
-each begins, so that ten million pairs are a few gigabytes and not a hundred. Each sentence ends
-with <eos> there. `gather` makes the batches of sequence-to-sequence models out of them.
+All encoded sentences of one side are in one int32 tensor, with the lengths in another, so that ten
+million pairs take a few gigabytes and not a hundred. Each sentence ends with <eos>. `gather` builds
+the batches of sequence-to-sequence models.
 
-Words that a vocabulary does not have can still be copied (Gu et al. 2016; See et al. 2017): an
-unknown word of the source gets a number beyond the vocabulary, counted anew in every row.
+Words outside the vocabulary can still be copied (Gu et al. 2016; See et al. 2017): an unknown word
+of the source gets an id beyond the vocabulary, counted separately in every row.
 
 >>> from regard.data.text.tokeniser import train_tokeniser
 >>> words = train_tokeniser("word", ["ein haus", "a house"])
@@ -43,10 +43,10 @@ from regard.data.text.source import form_of
 from regard.data.text.tokeniser import Tokeniser
 
 PAIR_BLOCK = 1 << 14
-"""How many pairs are encoded at once."""
+"""The number of pairs that are encoded at a time."""
 
 _END = -1
-"""Marks the end of a sentence while it is being encoded; no token has this number."""
+"""The end of a sentence during encoding; no token has this id."""
 
 
 class SentencePair(NamedTuple):
@@ -60,7 +60,7 @@ class SentencePair(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelText:
-    """Where pairs come from: two files with a sentence a line, or one that holds both sides."""
+    """A source of pairs: two files with one sentence per line, or one file with both sides."""
 
     paths: tuple[str, ...]
     """Source and target, or the one file, TSV or JSONL; gzip if a name ends in .gz."""
@@ -72,21 +72,21 @@ class ParallelText:
         if len(self.paths) not in (1, 2):
             raise UserError(f"pairs come from one file or two, not {len(self.paths)}: {names}")
         if self.paths.count(STDIN) > 1:
-            raise UserError("stdin was given for both sides, but it can be read only once")
+            raise UserError("stdin cannot be both sides: it can be read only once")
         if len(self.paths) == 2 and self.fields is not None:
             raise UserError(
-                f"{names}: two files have a sentence a line and take no fields, "
+                f"{names}: two files have one sentence per line and take no fields, "
                 f"got fields={list(self.fields)}"
             )
         if len(self.paths) == 1:
             self._one_file()
 
     def _one_file(self) -> None:
-        """Refuse one file that cannot hold both sides."""
+        """Raise a UserError if the file cannot contain both sides."""
         name = display_name(self.paths[0])
         if form_of(self.paths[0]) == "plain":
             raise UserError(
-                f"{name}: one file holds both sides only as .tsv or .jsonl; else give two files"
+                f"{name}: a file with both sides must be .tsv or .jsonl; otherwise use two files"
             )
         if self.fields is None:
             raise UserError(f"{name}: needs fields=, the names or numbers of the two sides")
@@ -94,7 +94,7 @@ class ParallelText:
             raise UserError(f"{name}: fields={list(self.fields)}: JSON fields have names")
 
     def pairs(self) -> Iterator[SentencePair]:
-        """Every pair in order, empty ones too."""
+        """All pairs in order, including empty ones."""
         if len(self.paths) == 2:
             yield from _side_by_side(*self.paths)
             return
@@ -108,7 +108,7 @@ class ParallelText:
 
 
 def without_line_ends(text: str) -> str:
-    r"""A text without line ends, which JSON may hold and no line can.
+    r"""A text with spaces instead of newlines, which JSON strings may contain.
 
     >>> without_line_ends("a\r\nb")
     'a b'
@@ -117,7 +117,7 @@ def without_line_ends(text: str) -> str:
 
 
 def _side_by_side(source: str, target: str) -> Iterator[SentencePair]:
-    """Line by line of two files, which must have equally many."""
+    """Pair the lines of two files, which must have the same number of lines."""
     left, right = read_lines(source), read_lines(target)
     for one, other in zip_longest(left, right):
         if other is None:
@@ -128,18 +128,18 @@ def _side_by_side(source: str, target: str) -> Iterator[SentencePair]:
 
 
 def _alone(longer: str, shorter: str, number: int, rest: Iterator[Record]) -> UserError:
-    """The error for the first line without a partner; the lines after it are counted."""
-    count = number + sum(1 for _ in rest)
+    """The error for two files of different lengths."""
+    count, name = number + sum(1 for _ in rest), display_name(longer)
     return UserError(
-        f"{display_name(longer)}:{number}: the first line without a partner: {display_name(longer)} has "
-        f"{count:,} lines and {display_name(shorter)} has {number - 1:,}; line n of one must be the "
-        f"translation of line n of the other"
+        f"{name}:{number}: the first line without a partner: {name} has {count:,} lines and "
+        f"{display_name(shorter)} has {number - 1:,}; line n of one must be the translation of "
+        "line n of the other"
     )
 
 
 @dataclass(frozen=True)
 class PairCounts:
-    """How many pairs were kept, and why others were not."""
+    """The number of pairs that were kept, and of those dropped for each reason."""
 
     kept: int
     too_long: int = 0
@@ -158,24 +158,24 @@ class PairCounts:
 
 
 class PackedSequences:
-    """Many sentences as one run of numbers; each ends with <eos>, so that none is empty."""
+    """Many sequences of ids in one flat tensor."""
 
     def __init__(self, ids: Int32[Tensor, "N"], lengths: Int32[Tensor, "B"]) -> None:
         self._ids = ids
         self.lengths = lengths
-        """How many numbers each sentence has, <eos> included."""
+        """The length of each sequence."""
         self._starts = lengths.long().cumsum(0) - lengths  # [B]
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def __getitem__(self, number: int) -> Int32[Tensor, "T"]:
-        """The numbers of one sentence."""
+        """The ids of one sequence."""
         start = int(self._starts[number])
         return self._ids[start : start + int(self.lengths[number])]
 
     def rows(self, numbers: Int[Tensor, "B"], fill: int) -> Int[Tensor, "B T"]:
-        """These sentences as rows of equal length; NOBODY is all fill."""
+        """These sequences as rows, padded with `fill`; EMPTY_ROW is a row of padding."""
         there = numbers != EMPTY_ROW
         lengths = torch.where(there, self.lengths[numbers], 0)  # [B]
         places = torch.arange(max(1, int(lengths.max())))  # [T]
@@ -185,20 +185,20 @@ class PackedSequences:
 
 @dataclass(frozen=True)
 class PairTokenisers:
-    """How both sides become numbers."""
+    """The tokenisers of both sides."""
 
     source: Tokeniser
     target: Tokeniser
     copies: bool = False
-    """Do unknown words of the source get numbers of their own, beyond the target's vocabulary?"""
+    """Do unknown words of the source get their own ids, beyond the target's vocabulary?"""
 
     def __post_init__(self) -> None:
         kinds = [side.kind for side in (self.source, self.target)]
         if self.copies and kinds != ["word", "word"]:
-            raise UserError(f"copying is for tokenisers of words, not {kinds[0]} and {kinds[1]}")
+            raise UserError(f"copying needs word tokenisers, not {kinds[0]} and {kinds[1]}")
 
     def unknown(self, source: str) -> dict[str, int]:
-        """The words of a source that the target's vocabulary lacks, with their numbers."""
+        """The words of a source outside the target's vocabulary, with their ids."""
         found: dict[str, int] = {}
         numbers = self.target.encode(source)
         for word, number in zip(split_words(source), numbers, strict=True):
@@ -207,42 +207,42 @@ class PairTokenisers:
         return found
 
     def extended(self, text: str, unknown: dict[str, int]) -> list[int]:
-        """The numbers of a text in the target's vocabulary and beyond."""
+        """The ids of a text in the target's vocabulary, extended by unknown words."""
         numbers = zip(split_words(text), self.target.encode(text), strict=True)
         return [unknown.get(word, number) for word, number in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedPairs:
-    """Pairs as numbers."""
+    """Pairs as token ids."""
 
     numbering: PairTokenisers
     source: PackedSequences
     target: PackedSequences
-    """With copying, some of its numbers are beyond the vocabulary."""
+    """With copying, some of its ids are beyond the vocabulary."""
     extended: PackedSequences | None = None
-    """With copying, the source in the vocabulary of the target and beyond."""
+    """With copying, the source in the extended vocabulary of the target."""
 
     def __len__(self) -> int:
         return len(self.source)
 
     @property
     def lengths(self) -> list[int]:
-        """Of each pair the length of its longer side, <eos> included."""
+        """The length of the longer side of each pair, with <eos>."""
         lengths: list[int] = torch.maximum(self.source.lengths, self.target.lengths).tolist()
         return lengths
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
         """These pairs as a batch: source and <eos>, <bos> and target, target and <eos>.
 
-        A pair that is not there (NOBODY) is a source of just <eos>, and has no targets.
+        EMPTY_ROW has <eos> as its source, and no targets.
         """
         theirs, ours = self.numbering.source, self.numbering.target
         there = numbers != EMPTY_ROW
         targets = self.target.rows(numbers, IGNORE)  # [B,T]
         read = targets[:, :-1]
         read = torch.where(read >= ours.vocabulary, ours.unk, read)
-        # The last token of a target is <eos>, which is said and never read.
+        # The last token of a target is <eos>, which is predicted but is never an input.
         read = torch.where(targets[:, 1:] == IGNORE, ours.pad, read)
         batch = {
             "source": _closed(self.source.rows(numbers, theirs.pad), there, theirs.eos),
@@ -257,7 +257,7 @@ class EncodedPairs:
 
 
 def _closed(rows: Int[Tensor, "B S"], there: Bool[Tensor, "B"], eos: int) -> Int[Tensor, "B S"]:
-    """Rows in which a sentence that is not there is just <eos>."""
+    """Rows in which an empty row is <eos>."""
     rows[:, 0] = torch.where(there, rows[:, 0], eos)
     return rows
 
@@ -269,10 +269,10 @@ def encode_pairs(
     longest: int | None = None,
     whole: bool = False,
 ) -> tuple[EncodedPairs, PairCounts]:
-    """Pairs as numbers, and how many were kept.
+    """Encode pairs; return them and the counts of kept and dropped pairs.
 
-    Pairs with an empty side, and those with a side of more than `longest` tokens, are left out;
-    with `whole`, for translating and measuring, none is.
+    Pairs with an empty side, or with a side of more than `longest` tokens, are dropped; with
+    `whole`, for translation and evaluation, none is.
     """
     if longest is not None:
         positive("longest", longest)
@@ -296,11 +296,11 @@ def encode_pairs(
 
 
 _Side = tuple[Int[Tensor, "N"], Int[Tensor, "B"]]
-"""The numbers of some sentences in a row, and how many each has."""
+"""The ids of some sentences in one tensor, and the length of each."""
 
 
 class _Block:
-    """A block of pairs on its way into tensors."""
+    """A block of encoded pairs."""
 
     def __init__(self, numbering: PairTokenisers, block: Sequence[tuple[str, str]]) -> None:
         sources, targets = [pair[0] for pair in block], [pair[1] for pair in block]
@@ -314,7 +314,7 @@ class _Block:
             self.sides.append(_joined(rows, numbering.target.eos))
 
     def chosen(self, longest: int | None, *, drop: bool) -> tuple[Bool[Tensor, "B"], PairCounts]:
-        """Which pairs are kept, and how many of the others there are of each kind."""
+        """Which pairs are kept, and the counts."""
         lengths = torch.stack([lengths for _, lengths in self.sides[:2]])  # [2,B]
         empty = (lengths == 1).any(0) & drop
         long = ~empty & (lengths > (lengths.max() if longest is None else longest + 1)).any(0)
@@ -323,7 +323,7 @@ class _Block:
 
 
 def _encode(tokeniser: Tokeniser, texts: Sequence[str]) -> _Side:
-    """All texts at once, each closed with <eos>."""
+    """Encode texts, each followed by <eos>."""
     ids = tokeniser.encode_all(texts, _END)
     ends = (ids == _END).nonzero().squeeze(1)  # [B]
     ids[ends] = tokeniser.eos
@@ -331,13 +331,13 @@ def _encode(tokeniser: Tokeniser, texts: Sequence[str]) -> _Side:
 
 
 def _joined(rows: Sequence[Sequence[int]], eos: int) -> _Side:
-    """Rows of numbers one after the other, each closed with <eos>."""
+    """Concatenate rows of ids, each followed by <eos>."""
     ids = [number for row in rows for number in (*row, eos)]
     return torch.tensor(ids), torch.tensor([len(row) + 1 for row in rows])
 
 
 class _Growing:
-    """One side of the pairs, while more are being added."""
+    """One side of the pairs, in growing lists."""
 
     def __init__(self) -> None:
         self._ids = [torch.zeros(0, dtype=torch.int32)]
@@ -346,12 +346,12 @@ class _Growing:
     def add(
         self, ids: Int[Tensor, "N"], lengths: Int[Tensor, "B"], chosen: Bool[Tensor, "B"]
     ) -> None:
-        """Add the chosen ones of some sentences."""
+        """Add the chosen sentences."""
         self._ids.append(ids[chosen.repeat_interleave(lengths)].int())
         self._lengths.append(lengths[chosen].int())
 
     def sentences(self) -> PackedSequences:
-        """All that were added; afterwards nothing is held twice."""
+        """All sentences; the lists are emptied to free their memory."""
         ids, lengths = torch.cat(self._ids), torch.cat(self._lengths)
         self._ids, self._lengths = [], []
         return PackedSequences(ids, lengths)

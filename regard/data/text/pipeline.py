@@ -1,8 +1,8 @@
-"""How each kind of tokeniser is put together, and how a whole corpus goes through it quickly.
+"""The `tokenizers` pipeline of each kind of tokeniser, and fast encoders for whole corpora.
 
-A pipeline is all there is to a tokenizer.json, so that other programs read ours as we do. Where no
-token depends on its neighbours, a table look-up gives the same numbers ten to a hundred times
-faster; a test holds the two equal.
+A tokenizer.json contains its complete pipeline, so that other programs encode as we do. Where no
+token depends on its neighbours, a table look-up returns the same ids ten to a hundred times faster;
+a test compares the two.
 """
 
 import re
@@ -24,17 +24,17 @@ from torch import Tensor
 
 PAD, UNK, BOS, EOS = "<pad>", "<unk>", "<bos>", "<eos>"
 SPECIALS = (PAD, UNK, BOS, EOS)
-"""The special tokens, which have the first numbers in every vocabulary trained here."""
+"""The special tokens, which have the first ids in every vocabulary trained here."""
 
 CLS, SEP, MASK = "[CLS]", "[SEP]", "[MASK]"
 BERT_SPECIALS = ("[PAD]", "[UNK]", CLS, SEP, MASK)
-"""BERT's special tokens, which have the first numbers in a vocabulary of word pieces."""
+"""BERT's special tokens, which have the first ids in a WordPiece vocabulary."""
 
 CONTINUATION_PREFIX = "##"
-"""What stands before a piece that goes on within a word."""
+"""The prefix of a piece that continues a word."""
 
 FastEncoder = Callable[[str], Int[Tensor, "T"]]
-"""The numbers of a text by a shorter way than the library's."""
+"""A function from a text to its ids, faster than the library's."""
 
 
 def _numbered(tokens: Iterable[str]) -> dict[str, int]:
@@ -43,12 +43,12 @@ def _numbered(tokens: Iterable[str]) -> dict[str, int]:
 
 
 def word_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
-    """Words between white space; the end of a line is the word `<eos>`."""
+    """Words separated by whitespace; a newline is the word `<eos>`."""
     pipeline = Tokenizer(models.WordLevel(_numbered(tokens), unk_token=UNK))
     pipeline.normalizer = normalizers.Replace("\n", f" {EOS} ")
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    # A blank before every word but the first and none around line ends. No word begins with a tab,
-    # so none is taken for the rest of the word before it.
+    # Put a space before every word but the first and none around newlines. No word begins with a
+    # tab, so no word is taken for the continuation of the previous one.
     ends = decoders.Replace(Regex(f"^{EOS}$"), "\n")
     spaced = decoders.WordPiece(prefix="\t", cleanup=False)
     tight = decoders.Replace(Regex(" ?\n ?"), "\n")
@@ -58,7 +58,7 @@ def word_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
 
 
 def character_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
-    """Every character by itself."""
+    """Single characters."""
     pipeline = Tokenizer(models.WordLevel(_numbered(tokens), unk_token=UNK))
     pipeline.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     pipeline.decoder = decoders.Fuse()
@@ -67,7 +67,7 @@ def character_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
 
 
 def byte_pipeline() -> Tokenizer:
-    """Every byte of the UTF-8 by itself, written as GPT-2 writes bytes."""
+    """Single bytes of UTF-8, in GPT-2's notation of bytes."""
     pipeline = Tokenizer(models.WordLevel(_numbered(BYTE_CHARACTERS), unk_token=UNK))
     written = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alone = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -78,7 +78,7 @@ def byte_pipeline() -> Tokenizer:
 
 
 def bpe_pipeline() -> Tokenizer:
-    """Bytes, with no pairs learnt yet."""
+    """Byte pairs, before training."""
     pipeline = Tokenizer(models.BPE())
     pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pipeline.decoder = decoders.ByteLevel()
@@ -87,9 +87,9 @@ def bpe_pipeline() -> Tokenizer:
 
 
 def wordpiece_pipeline(tokens: Iterable[str] = (), *, lowercase: bool = True) -> Tokenizer:
-    """Words and signs in the longest pieces there are, as BERT cuts and frames them.
+    """Words and punctuation in the longest known pieces, with BERT's special tokens.
 
-    Without case there are no accents either, as in the models that are called uncased.
+    In lower case, accents are removed as well, as in BERT's uncased models.
     """
     vocabulary = {token: number for number, token in enumerate((*BERT_SPECIALS, *tokens))}
     pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=BERT_SPECIALS[1]))
@@ -106,12 +106,12 @@ def wordpiece_pipeline(tokens: Iterable[str] = (), *, lowercase: bool = True) ->
 
 
 def cased_wordpiece_pipeline(tokens: Iterable[str] = ()) -> Tokenizer:
-    """The same with letters as they stand."""
+    """The same without lower-casing."""
     return wordpiece_pipeline(tokens, lowercase=False)
 
 
 def _written(byte: int) -> str:
-    """The printable character that GPT-2 writes for a byte: itself, or the next from U+0100 on.
+    """GPT-2's printable character for a byte: itself, or the next from U+0100 on.
 
     >>> _written(ord("a")), _written(ord(" "))
     ('a', 'Ġ')
@@ -131,26 +131,26 @@ PIPELINES: dict[str, Callable[[], Tokenizer]] = {
     "wordpiece": wordpiece_pipeline,
     "wordpiece_cased": cased_wordpiece_pipeline,
 }
-"""Each kind with nothing learnt yet."""
+"""The untrained pipeline of each kind."""
 
 _WORD = re.compile(r"[\S\x1c-\x1f]+")
 
 
 def split_words(text: str) -> list[str]:
-    """What stands between white space, as Unicode and the library have it: the separators U+001C
-    to U+001F, which Python would split at, are parts of words.
+    """Split at whitespace, as defined by Unicode and the library: the separators U+001C to U+001F,
+    at which Python would split, are parts of words.
     """
     return _WORD.findall(text)
 
 
 _LONGEST_RUN = 512
-"""How many characters without a blank, or of blanks alone, pairs are learnt from at once."""
+"""The maximum number of characters without whitespace, or of whitespace only, in training."""
 
 _RUN = re.compile(rf"\S{{{_LONGEST_RUN}}}(?=\S)|\s{{{_LONGEST_RUN}}}(?=\s)")
 
 
 def split_long_runs(line: str) -> Iterator[str]:
-    """A line, cut only within runs that are too long: learning takes time in their square.
+    """Split a line within long runs only: the time of training is quadratic in their length.
 
     >>> [len(piece) for piece in split_long_runs("a" * 1000 + " short")]
     [512, 494]
@@ -163,7 +163,7 @@ def split_long_runs(line: str) -> Iterator[str]:
 
 
 def id_tensor(numbers: list[int]) -> Int[Tensor, "T"]:
-    """Numbers as the tensor that batches are made of, also if there are none."""
+    """Ids as an int64 tensor, even if there are none."""
     return torch.tensor(numbers, dtype=torch.int64)
 
 
@@ -209,4 +209,4 @@ FAST_ENCODERS: dict[str, Callable[[Mapping[str, int]], FastEncoder]] = {
     "char": _quick_char,
     "byte": _quick_byte,
 }
-"""Kinds in which no token depends on its neighbours, so that looking up is all there is to do."""
+"""The kinds in which no token depends on its neighbours, so that a look-up is enough."""

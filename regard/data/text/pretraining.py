@@ -1,13 +1,13 @@
-"""Batches for pre-training: passages of documents, framed, with some of their words masked.
+"""Batches for BERT's pre-training: passages of documents with special tokens and masked words.
 
-A batch holds `tokens` [B,T], `lengths` [B], `parts` [B,T] (-1 at padding), `targets` [B,T] (IGNORE
-where nothing was masked) and `apart` [B]: 1 where the second part is from another document. The
-rows of one process of several have `batch_targets` and `batch_pairs` [B] besides: how many targets
-and pairs the batch of all processes has, which losses are averaged over.
+A batch has `tokens` [B,T], `lengths` [B], `parts` [B,T] (-1 at padding), `targets` [B,T] (IGNORE
+where nothing is masked) and `random_next` [B]: 1 if the second part is from another document. In a
+shard, rows also have `batch_targets` and `batch_pairs` [B]: the numbers of targets and pairs in the
+whole batch, by which losses are divided.
 
-Passages are drawn anew for every epoch, and so is what is masked in them (dynamic masking, Liu et
-al. 2019); with `copies`, epoch n has those of epoch n modulo `copies` in another order (static
-masking; BERT's data have ten copies). All is a function of seed, epoch and index.
+Passages and masks are sampled again in every epoch (dynamic masking, Liu et al. 2019). With
+`copies`, epoch n has those of epoch n modulo `copies` in another order (static masking; BERT's data
+has ten copies). Everything depends on seed, epoch and index only.
 """
 
 from dataclasses import dataclass
@@ -27,30 +27,30 @@ from regard.data.text.sentence_pairs import PassagePairs, make_passage_pairs, ma
 from regard.data.text.special_tokens import InputTemplate
 
 _PAIR_SEED, _MASK_SEED = 0, 1
-"""What is drawn belongs to one of these."""
+"""Separate the random numbers of pairs and of masks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingInputs:
-    """How documents become inputs."""
+    """How documents are turned into inputs."""
 
     documents: TokenisedDocuments
     template: InputTemplate
     pad: int
     masking: Masking
     window: int
-    """The most tokens of an input, marks included."""
+    """The maximum number of tokens of an input, with special tokens."""
     next_sentence: bool = True
-    """Have inputs two parts, of which the second may be from another document?"""
+    """Do inputs have two parts, of which the second may be from another document?"""
     short: float = 0.1
-    """How many inputs aim at fewer tokens than there is room for."""
+    """The fraction of inputs that are shorter than the window."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         least = self.template.size(2) + 2
         if self.window < least:
             raise UserError(
-                f"window={self.window} is too small for marks and text: at least {least}"
+                f"window={self.window} is too small for special tokens and text: at least {least}"
             )
 
     def inputs(self, epoch: int) -> PassagePairs:
@@ -61,19 +61,19 @@ class PretrainingInputs:
         return make_passage_pairs(self.documents, room, self.short, self.seed, epoch, _PAIR_SEED)
 
     def lengths(self, pairs: PassagePairs) -> list[int]:
-        """How many tokens inputs have, marks included."""
+        """The number of tokens of each input, with special tokens."""
         sizes: list[int] = (
             pairs.sizes + self.template.size(2 if self.next_sentence else 1)
         ).tolist()
         return sizes
 
     def gather(self, pairs: PassagePairs, epoch: int, numbers: Int[Tensor, "B"]) -> Batch:
-        """These inputs as a batch; NOBODY is an empty row."""
+        """These inputs as a batch; EMPTY_ROW is a row of padding."""
         there = numbers != EMPTY_ROW
         tokens, lengths, parts = self.framed(pairs.first[numbers], pairs.second[numbers])
         tokens = torch.where(there[:, None], tokens, self.pad)
         width = tokens.shape[1]
-        # A row's draws are its own, whatever batch it is in.
+        # The random numbers of a row do not depend on its batch.
         drawn = [
             random_integers(3 * width, self.seed, epoch, _MASK_SEED, each)
             for each in numbers.tolist()
@@ -90,7 +90,7 @@ class PretrainingInputs:
     def framed(
         self, first: Int[Tensor, "B 2"], second: Int[Tensor, "B 2"]
     ) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B"], Int[Tensor, "B T"]]:
-        """Tokens with marks around both parts, how many there are, and the part of each."""
+        """Tokens with special tokens around both parts, their number, and the part of each."""
         template = self.template
         between = template.between if self.next_sentence else ()
         begin = len(template.before)
@@ -116,10 +116,10 @@ class PretrainingInputs:
 
 
 class PretrainingBatches(ShardableBatches):
-    """Inputs of about one length in batches of `batch`; each comes once an epoch.
+    """Batches of `batch` inputs of similar length, each once per epoch.
 
-    Epochs have the batches of the first; since inputs are drawn, another may have a few more, which
-    are left out, or fewer, and then some come twice.
+    All epochs have as many batches as the first. Since inputs are sampled, another epoch may have a
+    few more, which are dropped, or fewer, and then some occur twice.
     """
 
     prefetchable = True
@@ -135,7 +135,7 @@ class PretrainingBatches(ShardableBatches):
         return self._count
 
     def _of(self, made: int) -> BucketBatches:
-        """The batches of what was made for an epoch; those of the last one asked for are kept."""
+        """The batches of the inputs of an epoch; the last ones are cached."""
         held = self._held
         if held is None or held[0] != made:
             pairs = self._passages.inputs(made)
@@ -152,7 +152,7 @@ class PretrainingBatches(ShardableBatches):
         """The inputs of a batch as tensors."""
         batches = self._of(epoch if self._copies is None else epoch % self._copies)
         numbers = batches.numbers(epoch, check_index(index, len(self)) % len(batches))
-        lacking = self.rows - len(numbers)  # in one batch of an epoch; all have as many rows
+        lacking = self.rows - len(numbers)  # in one batch of an epoch; all have the same size
         return batches.gather(torch.cat([numbers, torch.full((lacking,), EMPTY_ROW)]))
 
     def shard(self, rank: int, world: int) -> Shard:
@@ -161,14 +161,14 @@ class PretrainingBatches(ShardableBatches):
         return Shard(CountedBatches(self), rank, world)
 
     def padding_fraction(self, epoch: int) -> float:
-        """How much of the batches of an epoch is padding."""
+        """The fraction of padding in the batches of an epoch."""
         return self._of(epoch if self._copies is None else epoch % self._copies).padding_fraction(
             epoch
         )
 
 
 class CountedBatches(ShardableBatches):
-    """The same batches; every row has the number of targets and of pairs in its batch."""
+    """The same batches, with the numbers of targets and pairs of the batch in every row."""
 
     prefetchable = True
 
@@ -181,7 +181,7 @@ class CountedBatches(ShardableBatches):
 
     @property
     def digest(self) -> str:
-        """That of the batches without the counts."""
+        """The digest of the batches without the counts."""
         return self._batches.digest
 
     def batch(self, epoch: int, index: int) -> Batch:

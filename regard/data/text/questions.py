@@ -1,9 +1,12 @@
-"""Questions about passages, with answers that stand in them: SQuAD's JSON, JSONL, and bAbI.
+"""Questions about passages, with answers from the passage: SQuAD's JSON, JSONL, and bAbI.
 
 SQuAD (Rajpurkar et al. 2016, 2018) is one JSON object with articles, paragraphs and questions; in
-its second version some questions have no answer. JSONL has a question a line: `question`,
-`context`, and `answers` as a list of `{"text", "answer_start"}` or as two lists, if they are known.
-bAbI's stories (data/text/babi.py) name the sentence that tells the answer.
+its second version some questions have no answer. JSONL has one question per line: `question`,
+`context`, and optionally `answers` as a list of `{"text", "answer_start"}` or as two lists.
+
+A bAbI file (Weston et al. 2015) has numbered sentences, and questions about the sentences before
+them. A line is a number and a sentence, or a number, a question, its answer and the numbers of the
+sentences with the answer, separated by tabs; a new story starts at 1.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "one.jsonl"
@@ -31,17 +34,26 @@ from regard.data.text.files import (
 
 @dataclass(frozen=True)
 class BabiQuestion:
-    """A question, and what was sentences before it."""
+    """A question and the story before it.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "qa1.txt"
+    >>> _ = path.write_text("1 Mary went to the garden.\\n2 Where is Mary? \\tgarden\\t1\\n")
+    >>> [(each.question, each.answer, each.facts, each.story) for each in babi_questions(str(path))]
+    [('Where is Mary?', 'garden', '1', 'Mary went to the garden.')]
+    >>> [each.answer_start() for each in babi_questions(str(path))]
+    [17]
+    """
 
     line: int
     where: str
-    """As errors say it."""
+    """Its position in error messages."""
     question: str
     answer: str
     facts: str
-    """The numbers of the sentences that tell the answer, as they are written."""
+    """The numbers of the sentences with the answer, as in the file."""
     sentences: dict[int, str]
-    """The sentences by their numbers."""
+    """The sentences of the story by number."""
 
     @property
     def story(self) -> str:
@@ -49,7 +61,7 @@ class BabiQuestion:
         return " ".join(self.sentences.values())
 
     def answer_start(self) -> int:
-        """Where the answer begins in the story: in the last of its facts that names it."""
+        """The first character of the answer in the story: in the last fact that contains it."""
         numbers = {str(number): number for number in self.sentences}
         for fact in reversed(self.facts.split()):
             number = numbers.get(fact, 0)
@@ -58,8 +70,8 @@ class BabiQuestion:
                 before = [each for other, each in self.sentences.items() if other < number]
                 return sum(len(each) + 1 for each in before) + sentence.rindex(self.answer)
         raise UserError(
-            f"{self.where}: the answer {self.answer!r} does not stand in the facts "
-            f"{self.facts!r}; answers that a story does not name can be classified "
+            f"{self.where}: the answer {self.answer!r} does not occur in the facts "
+            f"{self.facts!r}; questions whose answers are not in the story can be classified "
             '(task = "classify")'
         )
 
@@ -72,7 +84,7 @@ def babi_questions(path: str) -> Iterator[BabiQuestion]:
         where = f"{display_name(path)}:{line}"
         written, _, rest = text.lstrip().partition(" ")
         if not (written.isdecimal() and len(written) < 10 and rest.strip()):
-            raise UserError(f"{where}: a number and a sentence were expected, not {text[:40]!r}")
+            raise UserError(f"{where}: expected a number and a sentence, not {text[:40]!r}")
         number = int(written)
         if number == 1:
             sentences, last = {}, 0
@@ -87,33 +99,33 @@ def babi_questions(path: str) -> Iterator[BabiQuestion]:
             continue
         if len(cells) != 3:
             raise UserError(
-                f"{where}: a question, its answer and the numbers of facts were expected, with "
-                f"tabs between them; there are {len(cells)} cells"
+                f"{where}: expected a question, its answer and the numbers of facts, separated by "
+                f"tabs; there are {len(cells)} cells"
             )
         question, answer, facts = (each.strip() for each in cells)
         yield BabiQuestion(line, where, question, answer, facts, dict(sentences))
 
 
 _MOST_BYTES = 1 << 30
-"""How large a JSON file may be; it is read whole."""
+"""The maximum size of a JSON file, which is read at once."""
 
 
 @dataclass(frozen=True)
 class PassageQuestion:
-    """A question, the passage it is about, and the answers that people gave."""
+    """A question, its passage, and the reference answers."""
 
     name: str
-    """As the file calls it."""
+    """Its id in the file."""
     text: str
     passage: str
     answers: tuple[tuple[int, str], ...]
-    """Where in the passage each begins, and the answer; none if there is no answer."""
+    """The first character in the passage and the text of each; empty if there is no answer."""
     where: str
-    """As errors say it."""
+    """Its position in error messages."""
 
 
 def read_questions(path: str) -> Iterator[PassageQuestion]:
-    """Every question of a file; .jsonl has one a line, .txt is bAbI's form."""
+    """All questions of a file: .jsonl has one per line, .txt is bAbI, all else is SQuAD."""
     if Path(uncompressed_name(path)).suffix == ".txt":
         for each in babi_questions(path):
             answers = ((each.answer_start(), each.answer),)
@@ -129,9 +141,7 @@ def read_questions(path: str) -> Iterator[PassageQuestion]:
     with open_bytes(path) as file:
         raw = file.read(_MOST_BYTES)
     if len(raw) == _MOST_BYTES:
-        raise UserError(
-            f"{display_name(path)}: a JSON file is read whole; give a .jsonl of that size"
-        )
+        raise UserError(f"{display_name(path)}: too large for one JSON object; use .jsonl")
     try:
         whole: object = json.loads(raw)
     except (ValueError, RecursionError) as problem:
@@ -156,14 +166,14 @@ def _question(held: dict[str, object], passage: str, where: str, number: str) ->
     for begin, answer in answers:
         if not answer or passage[begin : begin + len(answer)] != answer:
             raise UserError(
-                f"{where}: the answer {answer!r} does not stand at character {begin} of the passage"
+                f"{where}: the answer {answer!r} is not at character {begin} of the passage"
             )
     name = held.get("id", number)
     return PassageQuestion(str(name), text_field(held, "question", where), passage, answers, where)
 
 
 def _answers(held: dict[str, object], where: str) -> Iterator[tuple[int, str]]:
-    """The answers of a question, in either form; none if nothing is said of them."""
+    """The answers of a question, in either form; none if the field is missing."""
     given = held.get("answers", [])
     if isinstance(given, dict):
         texts, begins = _list(given, "text", where), _list(given, "answer_start", where)
@@ -171,18 +181,18 @@ def _answers(held: dict[str, object], where: str) -> Iterator[tuple[int, str]]:
             raise UserError(f"{where}: {len(texts)} texts of answers and {len(begins)} places")
         given = [{"text": a, "answer_start": b} for a, b in zip(texts, begins, strict=True)]
     if not isinstance(given, list):
-        raise UserError(f"{where}: answers is no list")
+        raise UserError(f"{where}: answers is not a list")
     for each in given:
         answer = _object(each, where)
         begin = answer.get("answer_start")
         if not isinstance(begin, int) or isinstance(begin, bool) or begin < 0:
-            raise UserError(f"{where}: answer_start={begin!r} is no place in the passage, from 0")
+            raise UserError(f"{where}: answer_start={begin!r} is not a character of the passage")
         yield begin, text_field(answer, "text", where)
 
 
 def _object(held: object, where: str) -> dict[str, object]:
     if not isinstance(held, dict):
-        raise UserError(f"{where}: a JSON object was expected, not {json.dumps(held)[:40]}")
+        raise UserError(f"{where}: expected a JSON object, not {json.dumps(held)[:40]}")
     return held
 
 

@@ -1,7 +1,7 @@
-"""From running text to words, and from words to sentences, by a few plain rules.
+"""Rule-based splitting of raw text into words, and of words into sentences.
 
-For text that nobody has tokenised. Words are runs of letters and digits, with what an apostrophe
-joins; every other sign stands alone. Mark-up of the kind of <br /> ends a sentence and is no word.
+Words are runs of letters and digits, possibly joined by apostrophes; every other character is a
+word of its own. Markup such as <br /> ends a sentence and is dropped.
 
 >>> plain_words("Don't miss it!<br /><br />Mr. Bean rules...")
 ["don't", 'miss', 'it', '!', '\\n', 'mr', '.', 'bean', 'rules', '.', '.', '.']
@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterable
 
 LINE_BREAK = "\n"
-"""Stands among words where a line or a paragraph ends."""
+"""The word at the end of a line or paragraph."""
 
 _ENDS = frozenset(".!?")
 _CLOSES = frozenset("\"')]}”’")
-"""What may follow the end of a sentence and still belong to it."""
+"""Characters after the end of a sentence that still belong to it."""
 
 _TITLES = frozenset(["mr", "mrs", "ms", "dr", "prof", "st", "jr", "sr", "vs"])
-"""Words whose full stop ends no sentence; neither does that of a single letter."""
+"""Abbreviations whose full stop does not end a sentence, as after a single letter."""
 
 _MARKUP = re.compile(r"<[a-zA-Z/][^<>]{0,80}>")
 _WORD = re.compile(r"\w+(?:['’]\w+)*|\n|[^\w\s]")
@@ -28,13 +28,13 @@ _BREAKS = re.compile(r"\s*\n\s*")
 
 
 def plain_words(text: str, *, lowercase: bool = True) -> list[str]:
-    """The words and signs of a text; BREAK where a line ends."""
+    """The words and punctuation of a text, with LINE_BREAK at the end of a line."""
     text = _BREAKS.sub(LINE_BREAK, _MARKUP.sub(LINE_BREAK, text.lower() if lowercase else text))
     return _WORD.findall(text.strip())
 
 
 def split_sentences(words: Iterable[str]) -> list[list[str]]:
-    """Sentences of words: up to . ! or ? and what closes behind them, or to a BREAK."""
+    """Sentences of words: up to . ! or ? and closing quotes or brackets, or to a LINE_BREAK."""
     found: list[list[str]] = []
     held: list[str] = []
     ended = False

@@ -1,13 +1,13 @@
-"""Pairs of passages that follow one another, or do not: what BERT learns besides words.
+"""Pairs of passages for next-sentence prediction, BERT's second pre-training task.
 
 As in BERT's create_pretraining_data (Devlin et al. 2019, section 3.1, task 2): the sentences of a
-document are taken until they fill an input, or in one case of ten a shorter one; these are cut in
-two between sentences. In half of the cases, and always where there is only one sentence, the second
-part comes from another document instead, and the sentences that were to be it are taken up again.
-What is too long loses tokens at both ends, the longer part first.
+document are collected until they fill an input, in one case of ten a shorter one, and split in two
+between sentences. In half of the cases, and always if there is only one sentence, the second part
+is replaced by a passage of another document, and its sentences are used again in the next input.
+Inputs that are too long are truncated at both ends, the longer part first.
 
-All documents go forward side by side, one input at a time, so that nothing is done token by token
-or sentence by sentence. What comes of it is a function of the place that the draws belong to.
+All documents are processed in parallel, one input per step, so that there is no loop over tokens or
+sentences. The result is determined by `place`, the seed of the random numbers.
 
 >>> from regard.data.text.documents import TokenisedDocuments
 >>> held = TokenisedDocuments(
@@ -31,13 +31,13 @@ from regard.data.batch import random_integers
 from regard.data.text.documents import TokenisedDocuments
 
 _DRAWN = 8
-"""Random numbers for an input: short or not, how short, where it is cut, whether it is random_next, the
-other document, where that begins, and how much of what is too much is taken from the fronts."""
+"""The number of random numbers for an input: is it short, how short, where is it split, is the
+second part random, of which document, from which sentence, and how much is cut at the fronts."""
 
 
 @dataclass(frozen=True)
 class PassagePairs:
-    """Inputs of two parts, each a run of tokens of the documents: where it begins and ends."""
+    """Inputs of two parts, each a range of token positions in the documents."""
 
     first: Int[Tensor, "N 2"]
     second: Int[Tensor, "N 2"]
@@ -50,28 +50,28 @@ class PassagePairs:
 
     @property
     def sizes(self) -> Int[Tensor, "N"]:
-        """How many tokens each input has, without marks."""
+        """The number of tokens of each input, without special tokens."""
         return (self.first[:, 1] - self.first[:, 0]) + (self.second[:, 1] - self.second[:, 0])
 
 
 def make_passage_pairs(
     documents: TokenisedDocuments, room: int, short: float, *place: int
 ) -> PassagePairs:
-    """Pairs over all documents with at most `room` tokens each.
+    """Pairs of all documents with at most `room` tokens each.
 
-    A share of them, `short`, aims at fewer: any number from 2 on.
+    A fraction `short` of them has a smaller random maximum, of at least 2.
     """
     if len(documents) < 2:
         raise UserError(
-            "whether a passage follows is learnt from passages of other documents; there is only "
-            "one document: give more, set random_next as data.document_boundary says, or set next_sentence = false"
+            "next-sentence prediction needs at least two documents, and there is one: add more, "
+            "check data.document_boundary, or set next_sentence = false"
         )
     if room < 2:
-        raise UserError(f"there is room for {room} tokens between the marks; a pair needs two")
+        raise UserError(f"there is room for {room} tokens in an input; a pair needs two")
     fraction("short", short)
     begins, sentences = documents.begins, documents.sentences
     made: list[tuple[Tensor, Tensor, Tensor]] = []
-    document = torch.arange(len(documents))  # those that are not at their end
+    document = torch.arange(len(documents))  # the documents that are not finished
     at = sentences[:-1].clone()  # the next sentence of each
     step = 0
     while len(document):
@@ -103,9 +103,9 @@ def make_passage_pairs(
 
 
 def make_passages(documents: TokenisedDocuments, room: int) -> PassagePairs:
-    """Inputs of one part: as many sentences of a document as there is room for.
+    """Inputs of one part: as many sentences of a document as fit into `room` tokens.
 
-    A sentence that is longer than that is cut.
+    A longer sentence is truncated.
     """
     begins, sentences = documents.begins, documents.sentences
     made: list[Tensor] = []
@@ -124,7 +124,7 @@ def make_passages(documents: TokenisedDocuments, room: int) -> PassagePairs:
 def _reaching(
     begins: Int[Tensor, "M"], at: Int[Tensor, "N"], target: Int[Tensor, "N"], end: Int[Tensor, "N"]
 ) -> Int[Tensor, "N"]:
-    """The first sentence after those that together reach the target, or the end."""
+    """The first sentence after those that reach the target length, or the end."""
     return torch.minimum(torch.searchsorted(begins, begins[at] + target), end)
 
 
@@ -134,7 +134,7 @@ def _cut(
     room: Int[Tensor, "N"],
     drawn: Int[Tensor, "N 2"],
 ) -> tuple[Int[Tensor, "N 2"], Int[Tensor, "N 2"]]:
-    """Both parts without what is too much, the longer part first (frame.shares)."""
+    """Both parts truncated, the longer part first (`special_tokens.truncated_lengths`)."""
     sizes = first.diff().squeeze(1), second.diff().squeeze(1)
     stays = torch.minimum(sizes[0], torch.maximum(room - sizes[1], room - room // 2))
     kept = stays, torch.minimum(sizes[1], room - stays)

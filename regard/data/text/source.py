@@ -1,4 +1,4 @@
-"""A text to learn from: a file, its form, which field of a record is the text, and what words are.
+"""Sources of text: a file, its format, the field of the text, and how words are split.
 
 >>> import tempfile
 >>> path = Path(tempfile.mkdtemp()) / "two.tsv"
@@ -28,23 +28,23 @@ from regard.data.text.segment import plain_words
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource:
-    """Where text comes from: a file, its form, and the field of each record that is the text."""
+    """A source of text: a file, its format, and the field of each record that is the text."""
 
     path: str
     """A file, gzip if its name ends in .gz; `-` is stdin."""
     form: str = "plain"
-    """A row of FORMS."""
+    """A name in TEXT_FORMS."""
     field: Field | None = None
     """For TSV the column by number (from 1) or header; for JSONL the field by name."""
     longest: int = MAX_LINE_CHARACTERS
-    """How many characters a line may have."""
+    """The maximum number of characters in a line."""
     words: str = "whitespace"
-    """A row of WORDINGS: a text as it stands, or words and signs of running text set apart."""
+    """How words are split: `whitespace`, or `plain` for raw text (segment.py)."""
     lowercase: bool = False
 
     def __post_init__(self) -> None:
         choose("form of text", self.form, TEXT_FORMS)
-        choose("way to find words", self.words, _WORDINGS)
+        choose("way to split words", self.words, _WORDINGS)
         if (self.form == "plain") != (self.field is None):
             wanted = "takes no field" if self.form == "plain" else "needs field="
             raise UserError(
@@ -55,14 +55,14 @@ class TextSource:
 
     @property
     def reading(self) -> tuple[object, ...]:
-        """All that the text depends on besides the content of the file."""
+        """The settings that the text depends on, besides the content of the file."""
         plain = (self.form, self.field, self.path.endswith(".gz"))
         worded = (self.words, self.lowercase)
         return plain if worded == ("whitespace", False) else (*plain, *worded)
 
     @property
     def is_continuous(self) -> bool:
-        """Are its records lines of one text, rather than texts that each end for themselves?"""
+        """Are its records lines of one text, rather than separate texts?"""
         return self.form == "plain"
 
     def records(self, on_bytes: BytesCallback | None = None) -> Iterator[Record]:
@@ -77,7 +77,7 @@ class TextSource:
 
 
 def form_of(path: str) -> str:
-    """The form of a file, told by its name: .tsv, .jsonl, anything else is plain.
+    """The format of a file by its name: .tsv, .jsonl, anything else is plain.
 
     >>> form_of("talk.jsonl.gz")
     'jsonl'
@@ -87,7 +87,7 @@ def form_of(path: str) -> str:
 
 
 def source_at(path: str, field: Field | None = None) -> TextSource:
-    """The source at a path, in the form that its name tells."""
+    """The source at a path, with the format of its name."""
     return TextSource(path=path, form=form_of(path), field=field)
 
 
@@ -110,13 +110,13 @@ TEXT_FORMS: dict[str, Callable[[TextSource, BytesCallback | None], Iterator[Reco
     "tsv": _tsv,
     "jsonl": _jsonl,
 }
-"""The forms text comes in. To add one, write its reader and add its row."""
+"""The formats of text. To add one, write its reader and add an entry."""
 
 
 def _plainly(text: str) -> str:
-    """Running text with blanks around its words and signs; line ends stay."""
+    """Raw text with spaces around its words and punctuation; newlines stay."""
     return " ".join(plain_words(text, lowercase=False))
 
 
 _WORDINGS: dict[str, Callable[[str], str] | None] = {"whitespace": None, "plain": _plainly}
-"""How words are found: between blanks, or by the rules of wording.py."""
+"""How words are split: at whitespace, or by the rules of segment.py."""

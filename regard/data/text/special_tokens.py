@@ -1,8 +1,12 @@
-"""Frame: what stands around a text and between the two texts of a pair, for models that want it.
+"""Special tokens: the template around a text or a pair, and the role of each special token.
 
-BERT reads `[CLS] a [SEP] b [SEP]` (Devlin et al. 2019, figure 2), RoBERTa `<s> a </s></s> b </s>`,
-GPT's classifiers `start a delimiter b extract` (Radford et al. 2018, figure 1). A tokenizer.json
-knows its own in what it calls the post-processor.
+The input of BERT is `[CLS] a [SEP] b [SEP]` (Devlin et al. 2019, figure 2), of RoBERTa
+`<s> a </s></s> b </s>`, of GPT's classifiers `start a delimiter b extract` (Radford et al. 2018,
+figure 1). In a tokenizer.json the template is the post-processor.
+
+Vocabularies of other projects spell special tokens in many ways. Folders of `transformers` have
+their roles in special_tokens_map.json; a run keeps such a file beside its tokenizer.json. Without
+one, the usual spellings are tried.
 
 >>> bert = InputTemplate(before=(2,), between=(3,), after=(3,), parts=(0, 1))
 >>> bert.apply([[7, 8], [9]])
@@ -24,7 +28,7 @@ from regard.data.text.pipeline import BOS, EOS, MASK, PAD, UNK
 
 @dataclass(frozen=True)
 class InputTemplate:
-    """Numbers of marks, and which part the two texts are."""
+    """The ids of special tokens around one or two texts, and the part of each text."""
 
     before: tuple[int, ...]
     between: tuple[int, ...]
@@ -32,22 +36,22 @@ class InputTemplate:
     parts: tuple[int, int] = (0, 1)
 
     def size(self, texts: int) -> int:
-        """How many marks there are around one text, or two."""
+        """The number of special tokens around one text or two."""
         return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
 
     def apply(
         self, texts: Sequence[Sequence[int]], longest: int | None = None
     ) -> tuple[list[int], list[int]]:
-        """The numbers of one text or two with all marks, and the part of each number.
+        """The ids of one text or two with special tokens, and the part of each id.
 
-        A mark belongs to the text before it, the first ones to the first. What is longer than
-        `longest` is cut at the ends of the texts, the longer one first; marks stay.
+        A special token belongs to the part of the text before it, the first ones to the first. An
+        input longer than `longest` is truncated at the ends of the texts, the longer one first.
         """
         if len(texts) > 2:
-            raise UserError(f"a template goes around one text or two, not {len(texts)}")
+            raise UserError(f"a template takes one text or two, not {len(texts)}")
         room = None if longest is None else longest - self.size(len(texts))
         if room is not None and room < len(texts):
-            raise UserError(f"a length of {longest} leaves no room for text between the marks")
+            raise UserError(f"a length of {longest} leaves no room for text in the template")
         texts = [list(each) for each in texts]
         if room is not None:
             kept = truncated_lengths([len(each) for each in texts], room)
@@ -64,9 +68,9 @@ class InputTemplate:
 
 
 def truncated_lengths(sizes: Sequence[int], room: int) -> list[int]:
-    """How many numbers of each text stay where there is room for so many in all.
+    """The lengths of one text or two, truncated to `room` tokens in total.
 
-    As in BERT's code the longer text gives first, and of two that are equally long the second.
+    As in BERT's code the longer text is truncated first, and of equal texts the second.
 
     >>> truncated_lengths([10, 3], 9), truncated_lengths([10, 10], 9), truncated_lengths([2, 10], 9)
     ([6, 3], [5, 4], [2, 7])
@@ -79,7 +83,7 @@ def truncated_lengths(sizes: Sequence[int], room: int) -> list[int]:
 
 
 def template_of(pipeline: Tokenizer) -> InputTemplate | None:
-    """What a pipeline puts around texts; None if that is nothing."""
+    """The template of a pipeline; None if it adds no special tokens."""
     one, two = pipeline.encode("a"), pipeline.encode("a", "a")
     whose = two.sequence_ids
     if len(one.ids) == one.sequence_ids.count(0) or 0 not in whose or 1 not in whose:
@@ -101,7 +105,7 @@ SPECIAL_SPELLINGS: dict[str, tuple[str, ...]] = {
     EOS: (EOS, "</s>", "[SEP]", "<|endoftext|>"),
     MASK: (MASK, "<mask>"),
 }
-"""How vocabularies from elsewhere spell the same four, and what stands for a hidden word."""
+"""The usual spellings of each special token in other vocabularies."""
 
 SPECIAL_ROLES: dict[str, tuple[str, ...]] = {
     PAD: ("pad_token",),
@@ -110,13 +114,13 @@ SPECIAL_ROLES: dict[str, tuple[str, ...]] = {
     EOS: ("eos_token", "sep_token"),
     MASK: ("mask_token",),
 }
-"""What `transformers` calls them; the first that is there counts."""
+"""The names of `transformers` for them; the first that exists is used."""
 
 _MAP = "special_tokens_map.json"
 
 
 def special_tokens_file(path: Path) -> Path:
-    """The file that says which special token does what, of a tokenizer.json.
+    """The special_tokens_map.json of a tokenizer.json.
 
     >>> special_tokens_file(Path("run/source.tokenizer.json")).name
     'source.special_tokens_map.json'
@@ -125,7 +129,11 @@ def special_tokens_file(path: Path) -> Path:
 
 
 def special_tokens_in(settings: Mapping[str, object]) -> dict[str, str]:
-    """The special tokens among some settings of `transformers`."""
+    """The special tokens among some settings of `transformers`.
+
+    >>> special_tokens_in({"pad_token": "<p>", "mask_token": {"content": "?"}})
+    {'pad_token': '<p>', 'mask_token': '?'}
+    """
     found: dict[str, str] = {}
     for name in (name for names in SPECIAL_ROLES.values() for name in names):
         token = settings.get(name)
@@ -136,12 +144,12 @@ def special_tokens_in(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def read_special_tokens(path: Path) -> dict[str, str]:
-    """The special tokens that are named beside a tokenizer.json; none if there is no such file."""
+    """The special tokens in the file beside a tokenizer.json; empty if there is no such file."""
     named = special_tokens_file(path)
     if not named.exists():
         return {}
     try:
         held = json.loads(named.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{named}: is no JSON: {problem}") from None
+        raise UserError(f"{named}: is not JSON: {problem}") from None
     return special_tokens_in(held) if isinstance(held, Mapping) else {}

@@ -1,16 +1,15 @@
-"""Pairs made up on the spot: nothing to fetch, as many as wanted, and the answer is known.
+"""Synthetic sentence pairs: any number of them, with known answers and nothing to download.
 
-`date_pairs` are dates as people write them in two dozen languages, and the same dates in ISO 8601: the
-task on which attention is easiest to see. A source says which date it is: where digits alone would
-leave day and month in doubt, dots and dashes have the day first, slashes the month, and two digits
-of a year are of 1970 to 2069. No day is in two splits. The names of months and days are those of
-the Unicode CLDR, by way of the `babel` package.
+`dates` are dates as people write them in two dozen languages, and the same dates in ISO 8601, the
+task on which attention is easiest to see. Every date is unambiguous: in digits only, dots and
+dashes have the day first, slashes the month, and years of two digits are 1970 to 2069. No day is in
+two splits. The names of months and days are those of the Unicode CLDR, from the `babel` package.
 
-`_copy` are short messages full of names and numbers, told again more briefly. The words around them
-are few; the names and numbers are so many that no vocabulary holds them, so that they can only be
-copied: what a pointer-generator (See et al. 2017) is for.
+`copy` are short messages full of names and numbers, and their summaries. The other words are few;
+the names and numbers are too many for any vocabulary, so that they can only be copied, as a
+pointer-generator does (See et al. 2017).
 
-Which pair has a number depends on generator, seed, split and number alone.
+A pair depends only on generator, seed, split and index.
 
 >>> synthetic_pairs("copy", 1, seed=3, split="test")
 [('let Klasaineith and Feklais know that the code is 57615', 'Klasaineith , Feklais : code 57615')]
@@ -32,10 +31,10 @@ SPLIT_BOUNDS: dict[_Split, tuple[float, float]] = {
     "validation": (0.8, 0.9),
     "test": (0.9, 1.0),
 }
-"""Which part of all days, once shuffled, is for which split."""
+"""The bounds of each split, as fractions of the shuffled days."""
 
 FIRST_DAY, DAY_COUNT = date(1970, 1, 1), 36525
-"""A hundred years, so that two digits of a year say which one is meant."""
+"""A hundred years, so that two digits of a year are unambiguous."""
 
 LOCALES = (
     *("en_US", "en_GB", "de", "fr", "es", "it", "pt", "nl", "sv", "da", "fi", "pl", "cs"),
@@ -60,20 +59,20 @@ _PEOPLE: dict[str, tuple[str, ...]] = {
     "zh": ("y年M月d号",),
     "ko": ("yy년 M월 d일",),
 }
-"""Patterns that stand in no table but in letters and forms: @ is a day as English counts them (3rd)
-and # a month in Roman numerals."""
+"""Patterns that are common but not in the CLDR: @ is an English ordinal (3rd) and # a month in
+Roman numerals."""
 
 _ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
 
 _CASES: tuple[Callable[[str], str], ...] = (str, str, str, str.lower, str.upper)
-"""Three in five are written as they should be."""
+"""Three in five dates have their normal case."""
 
 _Form = Callable[[date], str]
 """A way to write a date."""
 
 
 def _ordinal(number: int) -> str:
-    """A number as English counts days.
+    """An English ordinal number.
 
     >>> [_ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 22, 23)]
     ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '23rd']
@@ -83,10 +82,10 @@ def _ordinal(number: int) -> str:
 
 
 def is_unambiguous(pattern: str) -> bool:
-    """Does a pattern of the CLDR say which number is the day, whatever the language?
+    """Is it clear which number of a CLDR pattern is the day, in any language?
 
-    One that spells the month does. Of those in digits alone, the year may come first with all its
-    digits; otherwise dots and dashes have the day first, and slashes the month.
+    It is if the month is spelled out. In digits only, the year may come first with four digits;
+    otherwise the day is first with dots and dashes, and the month with slashes.
 
     >>> [is_unambiguous(each) for each in ("d MMM y", "y/M/d", "dd.MM.yy", "dd-MM-y", "M/d/yy")]
     [True, True, True, True, True]
@@ -103,7 +102,7 @@ def is_unambiguous(pattern: str) -> bool:
 
 @cache
 def date_forms() -> tuple[_Form, ...]:
-    """Every way to write a date: that of each locale's styles if it is decided, and of people."""
+    """All formats of dates: unambiguous styles of each locale, and common patterns."""
     from babel import Locale
     from babel.dates import format_date
 
@@ -125,7 +124,7 @@ def date_forms() -> tuple[_Form, ...]:
 
 
 def days_of_split(split: _Split) -> list[date]:
-    """The days of a split; the same whatever the seed, so that no seed gives one away."""
+    """The days of a split; they do not depend on the seed, so that no split leaks into another."""
     first, last = (round(share * DAY_COUNT) for share in SPLIT_BOUNDS[split])
     return [
         FIRST_DAY + timedelta(days=after)
@@ -134,7 +133,7 @@ def days_of_split(split: _Split) -> list[date]:
 
 
 def date_pairs(count: int, seed: int, split: _Split) -> list[TextPair]:
-    """Dates as people write them, and in ISO 8601; all days of the split before any comes again."""
+    """Dates as people write them, and in ISO 8601; days repeat only after all others."""
     chosen, place = days_of_split(split), list(SPLIT_BOUNDS).index(split)
     order = random_permutation(len(chosen), seed, place).tolist()
     rolls = random_integers(2 * count, seed, place, 1).unflatten(0, (count, 2)).tolist()
@@ -160,7 +159,7 @@ _MESSAGES: tuple[TextPair, ...] = (
     ("nobody but {a} may open {code} before {number}", "{code} : {a} after {number}"),
     ("{a} and not {b} wrote {code}", "{code} : by {a}"),
 )
-"""What is said and how it is told again; {a} and {b} are names."""
+"""Messages and their summaries; {a} and {b} are names."""
 
 _ONSETS = ("b", "br", "d", "dr", "f", "g", "h", "j", "k", "kl", "l", "m", "n", "p", "r", "s", "st")
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ei")
@@ -168,49 +167,49 @@ _CODAS = ("n", "r", "l", "s", "th", "k", "x", "m")
 
 
 class _Dice:
-    """Random choices, one after another."""
+    """A sequence of random choices."""
 
     def __init__(self, *place: int) -> None:
         self._rolls: Iterator[int] = iter(random_integers(32, *place).tolist())
 
     def of(self, several: tuple[str, ...]) -> str:
-        """One of several."""
+        """One of several strings."""
         return several[next(self._rolls) % len(several)]
 
     def between(self, least: int, most: int) -> int:
-        """A number, both ends included."""
+        """An integer, with both ends included."""
         return least + next(self._rolls) % (most - least + 1)
 
     def name(self) -> str:
-        """A name of two or three syllables: there are some thirteen million."""
+        """A name of two or three syllables; there are about thirteen million."""
         syllables = (self.of(_ONSETS) + self.of(_VOWELS) for _ in range(self.between(2, 3)))
         return ("".join(syllables) + self.of(_CODAS)).capitalize()
 
 
 def _copy(count: int, seed: int, split: _Split) -> list[TextPair]:
-    """Messages full of names and numbers, and the same more briefly."""
+    """Messages full of names and numbers, and their summaries."""
     made: list[TextPair] = []
     for number in range(count):
         dice = _Dice(seed, list(SPLIT_BOUNDS).index(split), number, 2)
-        said, told = _MESSAGES[dice.between(0, len(_MESSAGES) - 1)]
-        held = {
+        message, summary = _MESSAGES[dice.between(0, len(_MESSAGES) - 1)]
+        values = {
             "a": dice.name(),
             "b": dice.name(),
             "number": str(dice.between(10_000, 99_999)),
             "code": f"{dice.of(_CODAS)}{dice.of(_ONSETS)}-{dice.between(100, 9999)}",
         }
-        made.append((said.format_map(held), told.format_map(held)))
+        made.append((message.format_map(values), summary.format_map(values)))
     return made
 
 
 _Generator = Callable[[int, int, _Split], list[TextPair]]
 
 GENERATORS: dict[str, _Generator] = {"dates": date_pairs, "copy": _copy}
-"""Each makes so many pairs for a seed and a split."""
+"""Functions that return a number of pairs for a seed and a split."""
 
 
 def synthetic_pairs(name: str, count: int, *, seed: int, split: _Split) -> list[TextPair]:
-    """So many pairs of a generator.
+    """Pairs of a generator.
 
     >>> synthetic_pairs("dates", 2, seed=1, split="test")
     [('8/14/26', '2026-08-14'), ('22 de gener del 2005', '2005-01-22')]

@@ -1,13 +1,12 @@
-"""Words, characters, bytes, byte pairs and word pieces: text to numbers and back.
+"""Tokenisers of words, characters, bytes, byte pairs and word pieces.
 
-Every tokeniser is a Hugging Face `tokenizers` pipeline, whole in its tokenizer.json, with the same
-four special tokens in front, or BERT's five before word pieces. None of them is ever found in a
-text by accident: `<eos>` in a text of bytes is five bytes. Only the word kind knows special tokens
-by their spelling, because PTB writes `<unk>` as a word, and it turns the end of a line into
-`<eos>`.
+Every tokeniser is a Hugging Face `tokenizers` pipeline, complete in its tokenizer.json. The first
+ids are four special tokens, or BERT's five in a WordPiece vocabulary. They are never matched in a
+text: `<eos>` in a text of bytes is five bytes. Only the word tokeniser matches special tokens,
+because PTB contains the word `<unk>`, and it turns newlines into `<eos>`.
 
-Byte pairs are those of Sennrich et al. 2016 over bytes, split as GPT-2 does (Radford et al. 2019).
-Word pieces (Wu et al. 2016) are cut as BERT cuts them (Devlin et al. 2019).
+Byte pairs are those of Sennrich et al. 2016 over bytes, split as in GPT-2 (Radford et al. 2019).
+Word pieces (Wu et al. 2016) are split as in BERT (Devlin et al. 2019).
 
 >>> tokeniser = train_tokeniser("word", ["the cat", "the mat"])
 >>> tokeniser.encode("the dog\\n"), tokeniser.decode([4, 1, 3])
@@ -63,33 +62,33 @@ from regard.data.text.tokenizer_errors import first_use, library_errors
 from regard.data.text.wordpiece import cached_word_encoder, continuation_tokens, train_wordpieces
 
 _BPE_VOCABULARY = 8192
-"""How many byte pairs or word pieces are learnt unless the caller says otherwise."""
+"""The default size of a vocabulary of byte pairs or word pieces."""
 
 
 def _writable(text: str) -> None:
-    """Refuse half a surrogate pair, which no file can hold and the library cannot take."""
+    """Raise a UserError for half a surrogate pair, which the library cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as problem:
         raise UserError(
-            f"character {problem.start + 1} of the text is half a surrogate pair, which is no text"
+            f"character {problem.start + 1} of the text is half a surrogate pair, which is not text"
         ) from None
 
 
 class Tokeniser:
-    """A vocabulary, and the way from text to its numbers and back."""
+    """A vocabulary, and the methods to encode and decode text."""
 
     def __init__(
         self, pipeline: Tokenizer, name: str = "tokenizer", spelled: Mapping[str, str] | None = None
     ) -> None:
         with first_use(name):
-            # A file from elsewhere may cut or pad what it encodes, which would spoil a corpus.
+            # The file of another project may truncate or pad, which would damage a corpus.
             pipeline.no_truncation()
             pipeline.no_padding()
             pipeline.encode_special_tokens = True
             self._numbers: dict[str, int] = pipeline.get_vocab(with_added_tokens=True)
             self.json: str = pipeline.to_str()
-            """All of it, as tokenizer.json has it."""
+            """The contents of tokenizer.json."""
             # Some broken files load and then panic at the first text; better now than later.
             pipeline.decode(pipeline.encode("a b\n", add_special_tokens=False).ids)
         if not self._numbers:
@@ -97,18 +96,18 @@ class Tokeniser:
         self._pipeline = pipeline
         self._name = name
         self.vocabulary: int = self._numbers.get(RESERVED, max(self._numbers.values()) + 1)
-        """How many numbers there are: the size of an embedding."""
+        """The number of ids: the size of an embedding."""
         self.spelled: dict[str, str] = dict(spelled or {})
-        """Special tokens that a file names, as `transformers` calls them: `pad_token`."""
+        """Special tokens by their names in `transformers`, such as `pad_token`."""
         self.rules: Charsmap | None = None
-        """How texts are cleaned first, if it cuts as SentencePiece does."""
+        """The normalisation rules of a SentencePiece model; None for other tokenisers."""
         if RESERVED in self._numbers:
             with first_use(name):
                 self.rules = Charsmap.of(self.json)
-                pipeline.normalizer = None  # the same done exactly
+                pipeline.normalizer = None  # `rules` do the same, exactly
 
     def special_token(self, role: str) -> str | None:
-        """How the special token of a role is spelled, if there is one."""
+        """The special token of a role, if there is one."""
         named = (self.spelled[name] for name in SPECIAL_ROLES[role] if name in self.spelled)
         return next(
             (each for each in (*named, *SPECIAL_SPELLINGS[role]) if each in self._numbers), None
@@ -117,53 +116,52 @@ class Tokeniser:
     def _special(self, role: str) -> int:
         spelling = self.special_token(role)
         if spelling is None:
-            raise UserError(
-                f"{self._name}: has no {role} token; looked for {', '.join(SPECIAL_SPELLINGS[role])}"
-            )
+            usual = ", ".join(SPECIAL_SPELLINGS[role])
+            raise UserError(f"{self._name}: has no {role} token, nor any of {usual}")
         return self._numbers[spelling]
 
     @property
     def pad(self) -> int:
-        """The number that fills up short rows."""
+        """The id of padding."""
         return self._special(PAD)
 
     @property
     def unk(self) -> int:
-        """The number of everything that is not in the vocabulary."""
+        """The id of unknown tokens."""
         return self._special(UNK)
 
     @property
     def bos(self) -> int:
-        """The number that stands before a sequence."""
+        """The id of the token that begins a sequence."""
         return self._special(BOS)
 
     @property
     def eos(self) -> int:
-        """The number that ends a sequence."""
+        """The id of the token that ends a sequence."""
         return self._special(EOS)
 
     @property
     def mask(self) -> int:
-        """The number that stands for a word which is to be guessed."""
+        """The id of the mask token."""
         return self._special(MASK)
 
     @cached_property
     def special(self) -> Bool[Tensor, "V"]:
-        """Which numbers are no text: marks, and those that no token has."""
-        marks = torch.ones(self.vocabulary, dtype=torch.bool)
-        marks[[number for number in self._numbers.values() if number < self.vocabulary]] = False
+        """Which ids are not text: special tokens, and ids without a token."""
+        special = torch.ones(self.vocabulary, dtype=torch.bool)
+        special[[number for number in self._numbers.values() if number < self.vocabulary]] = False
         added = self._pipeline.get_added_tokens_decoder()
-        marks[[number for number, token in added.items() if token.special]] = True
-        return marks
+        special[[number for number, token in added.items() if token.special]] = True
+        return special
 
     @cached_property
     def continues(self) -> Bool[Tensor, "V"]:
-        """Which tokens go on within a word, after one that is no mark."""
+        """Which tokens continue a word after an ordinary token."""
         return continuation_tokens(self.json, self._numbers, self.vocabulary)
 
     @cached_property
     def template(self) -> InputTemplate | None:
-        """What its own pipeline puts around a text and between two; None if that is nothing."""
+        """The template of its pipeline; None if it adds no special tokens."""
         with first_use(self._name):
             return template_of(self._pipeline)
 
@@ -174,23 +172,23 @@ class Tokeniser:
 
     @cached_property
     def kind(self) -> str | None:
-        """The row of TOKENISERS that makes such pipelines; none for one from elsewhere."""
+        """The name in TOKENISERS; None for a tokeniser of another project."""
         bare = _bare(self.json)
         same = (kind for kind, pipeline in PIPELINES.items() if _bare(pipeline().to_str()) == bare)
         return next(same, None)
 
     @property
     def ends_lines(self) -> bool:
-        """Does the end of a line become `<eos>`?"""
+        """Does a newline become `<eos>`?"""
         return self.kind == "word"
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of a text; nothing is put before or after it."""
+        """The ids of a text, without special tokens around it."""
         numbers: list[int] = self.encode_all([text]).tolist()
         return numbers
 
     def encode_all(self, texts: Sequence[str], end: int | None = None) -> Int[Tensor, "T"]:
-        """The numbers of many texts in a row, each followed by `end` if one is given."""
+        """The ids of many texts in one tensor, each followed by `end` if it is not None."""
         _writable("".join(texts))
         with library_errors(self._name):
             if self._quick is None:
@@ -211,7 +209,7 @@ class Tokeniser:
         return cached_word_encoder(self._pipeline, self.json)
 
     def decode(self, ids: Sequence[int] | Int[Tensor, "T"]) -> str:
-        """The text of some numbers: unknown words and characters are shown, other marks are not."""
+        """The text of some ids, without special tokens except for unknown words and characters."""
         numbers = [int(number) for number in ids]
         for number in numbers:
             if not 0 <= number < self.vocabulary:
@@ -224,11 +222,11 @@ class Tokeniser:
         return text
 
     def token(self, number: int) -> str:
-        """How the vocabulary itself writes a number."""
+        """The token of an id, as spelled in the vocabulary."""
         return self._pipeline.id_to_token(number) or ""
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Where in the text each of its tokens begins and ends, in characters."""
+        """The first and last character (exclusive) of each token of a text."""
         _writable(text)
         with library_errors(self._name):
             clean = None if self.rules is None else self._clean(self.rules, text)
@@ -238,7 +236,7 @@ class Tokeniser:
         return spans if clean is None else [clean.span(*each) for each in spans]
 
     def encode_each(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of many texts, each for itself."""
+        """The ids of each of many texts."""
         _writable("".join(texts))
         with library_errors(self._name):
             return self._rows(texts)
@@ -261,7 +259,7 @@ class Tokeniser:
         ]
 
     def _other(self, piece: str, unknown: int) -> int:
-        """What one language cannot cut, or has no number for, may be a token of the other."""
+        """The id of a piece that is unknown in one language but a token of the other."""
         found = self._numbers.get(RESERVED + piece, unknown)
         return unknown if found >= self.vocabulary or self.special[found] else found
 
@@ -269,7 +267,7 @@ class Tokeniser:
         return rules.normalise(text.replace(RESERVED, "\ufffd"))
 
     def save(self, path: Path) -> None:
-        """Write tokenizer.json, and beside it which special token does what, if it was told."""
+        """Write tokenizer.json, and special_tokens_map.json beside it if the roles are known."""
         with replace_atomically(path) as file:
             file.write(self.json.encode())
         if self.spelled:
@@ -278,7 +276,7 @@ class Tokeniser:
 
 
 def load_tokeniser(path: Path, spelled: Mapping[str, str] | None = None) -> Tokeniser:
-    """Read a tokenizer.json, ours or any other; special tokens as given, or as named beside it."""
+    """Read any tokenizer.json; special tokens are `spelled`, or those in the file beside it."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -293,11 +291,11 @@ def load_tokeniser(path: Path, spelled: Mapping[str, str] | None = None) -> Toke
 def train_tokeniser(
     kind: str, lines: Iterable[str], vocabulary: int | None = None, min_frequency: int = 1
 ) -> Tokeniser:
-    """A tokeniser for some text, given line by line without the ends of the lines.
+    """Train a tokeniser on lines of text without line ends.
 
-    `vocabulary` is the most tokens there may be, special ones included; without it there is no
-    limit for words and characters, and 8192 for byte pairs and word pieces. What is rarer than
-    `min_frequency` is left out.
+    `vocabulary` is the maximum number of tokens, with special ones; None is no limit for words and
+    characters, and 8192 for byte pairs and word pieces. Tokens rarer than `min_frequency` are left
+    out.
     """
     trainer = choose("tokeniser", kind, TOKENISERS)
     floor = len(SPECIALS) + (256 if kind in ("byte", "bpe") else 1)
@@ -310,7 +308,7 @@ def train_tokeniser(
 
 
 def _bare(text: str) -> dict[str, object]:
-    """A tokenizer.json without what training puts into it."""
+    """A tokenizer.json without its trained vocabulary."""
     whole: dict[str, object] = json.loads(text)
     model = whole["model"]
     if isinstance(model, dict):
@@ -319,7 +317,7 @@ def _bare(text: str) -> dict[str, object]:
 
 
 def _ranked(counts: Counter[str], vocabulary: int | None, min_frequency: int) -> list[str]:
-    """The tokens to keep, the most frequent first, equal ones in the order of the alphabet."""
+    """The tokens of the vocabulary, the most frequent first, equal ones in alphabetical order."""
     if not counts:
         raise UserError("there is no text to train a tokeniser on")
     kept = [token for token in counts if counts[token] >= min_frequency and token not in SPECIALS]
@@ -336,7 +334,7 @@ def _train_word(lines: Iterable[str], vocabulary: int | None, min_frequency: int
 
 
 def _train_char(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
-    """The most frequent characters, the end of a line among them."""
+    """The most frequent characters, including the newline."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line)
@@ -345,12 +343,12 @@ def _train_char(lines: Iterable[str], vocabulary: int | None, min_frequency: int
 
 
 def _train_byte(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
-    """All 256 bytes, whatever the text."""
+    """All 256 bytes, independent of the text."""
     return Tokeniser(byte_pipeline())
 
 
 def _train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
-    """All 256 bytes and the most frequent pairs of what is already in the vocabulary."""
+    """All 256 bytes and the most frequent pairs of tokens."""
     pipeline = bpe_pipeline()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary or _BPE_VOCABULARY,
@@ -376,7 +374,7 @@ _Trainer = Callable[[Iterable[str], int | None, int], Tokeniser]
 
 
 def _train_pieces(by: Callable[[Iterable[str]], Tokenizer]) -> _Trainer:
-    """Every letter, and the most frequent pairs of what is already there, in such a pipeline."""
+    """All characters and the most frequent pairs of tokens, in the pipeline of `by`."""
 
     def trained(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
         return Tokeniser(
@@ -394,4 +392,4 @@ TOKENISERS: dict[str, _Trainer] = {
     "wordpiece": _train_pieces(wordpiece_pipeline),
     "wordpiece_cased": _train_pieces(cased_wordpiece_pipeline),
 }
-"""The kinds of tokeniser: how each is made from lines, a limit and the least frequency."""
+"""The kinds of tokenisers: functions of lines, vocabulary size and minimum frequency."""

@@ -1,12 +1,12 @@
-"""Panics of the tokenizers library as errors for people: one line, and nothing before it.
+"""Errors of the `tokenizers` library as one-line UserErrors.
 
-A file that is broken can make the library panic, which is not even an Exception, and which prints
-lines of its own to standard error, with RUST_BACKTRACE pages of them.
+A broken file can make the library panic: it raises a BaseException and prints to standard error,
+with RUST_BACKTRACE many pages.
 
 >>> with library_errors("tokenizer.json"):
 ...     raise BaseException("index out of bounds")
 Traceback (most recent call last):
-regard.core.errors.UserError: tokenizer.json: is no tokenizer that works: index out of bounds
+regard.core.errors.UserError: tokenizer.json: is not a valid tokenizer: index out of bounds
 """
 
 import os
@@ -20,37 +20,37 @@ from threading import RLock
 from regard.core.errors import UserError
 
 _PANIC = re.compile(rb"(?:^\n)?^thread '[^\n]*' (?:\(\d+\) )?panicked at ", re.MULTILINE)
-"""How what is printed by a panic begins."""
+"""The beginning of the output of a panic."""
 
 _HOLDING = RLock()
-"""Standard error is one for all threads: who holds it gives it back before the next takes it."""
+"""Standard error is shared by all threads: only one at a time may redirect it."""
 
 
 @contextmanager
 def library_errors(name: str) -> Iterator[None]:
-    """Errors of the library as errors for people: its panics are not even Exceptions."""
+    """Raise errors and panics of the library as UserErrors."""
     try:
         yield
     except (UserError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
         raise
     except BaseException as problem:
-        raise UserError(f"{name}: is no tokenizer that works: {problem}") from problem
+        raise UserError(f"{name}: is not a valid tokenizer: {problem}") from problem
 
 
 @contextmanager
 def first_use(name: str) -> Iterator[None]:
-    """The same where a file is tried for the first time, without what a panic prints."""
+    """The same for the first use of a file, without the output of a panic."""
     with hide_panics(), library_errors(name):
         yield
 
 
 @contextmanager
 def hide_panics() -> Iterator[None]:
-    """Standard error held back; what is said there comes afterwards, but for a panic."""
+    """Hold back standard error; afterwards print it without the output of a panic."""
     with _HOLDING:
         try:
             kept, held = os.dup(2), TemporaryFile()  # noqa: SIM115 closed below
-        except OSError:  # no standard error, or no place to hold it: panics are printed then
+        except OSError:  # no standard error, or no temporary file: panics are printed then
             kept, held = -1, None
         if held is None:
             yield
@@ -71,6 +71,6 @@ def hide_panics() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Leave nothing in Python's own buffer."""
+    """Flush Python's own buffer."""
     if sys.stderr is not None and not sys.stderr.closed:
         sys.stderr.flush()

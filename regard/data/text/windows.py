@@ -1,12 +1,11 @@
-"""Questions and passages as numbers; a passage that is too long is read in windows that overlap.
+"""Encoded questions and passages; long passages are split into overlapping windows.
 
-As in BERT's run_squad (Devlin et al. 2019, section 4.2): `[CLS] question [SEP] passage [SEP]`,
-windows of the passage begin `stride` tokens apart. The answer's ends are the first token's place
-and the last one's; in a window that does not hold the whole answer both are that of the first mark,
-which stands for no answer.
+As in BERT's run_squad (Devlin et al. 2019, section 4.2): `[CLS] question [SEP] passage [SEP]`, with
+windows of the passage every `stride` tokens. The targets are the positions of the first and the
+last token of the answer; both are 0, the position of [CLS], if the window does not contain it.
 
-A batch holds `tokens` [B,T], `lengths` [B], `parts` [B,T], `passage` [B,T] (True where an answer
-may stand), and `first` and `last` [B].
+A batch has `tokens` [B,T], `lengths` [B], `parts` [B,T], `passage` [B,T] (True where an answer may
+be), and `first` and `last` [B].
 """
 
 from collections.abc import Sequence
@@ -28,50 +27,50 @@ from regard.data.text.special_tokens import InputTemplate
 from regard.data.text.tokeniser import Tokeniser
 
 _Spans = list[tuple[int, int]]
-"""Where tokens begin and end in a text, in characters."""
+"""The first and last character (exclusive) of each token."""
 
 
 @dataclass(frozen=True)
 class PassageWindow:
-    """A part of a passage, after its question."""
+    """A question and a part of its passage."""
 
     question: int
-    """Which one of many."""
+    """The index of the question."""
     tokens: list[int]
     parts: list[int]
     begin: int
-    """Where the passage begins among the tokens."""
+    """The position of the first token of the passage."""
     spans: _Spans
-    """Where the tokens of the passage stand in it."""
+    """The characters of the tokens of the passage."""
     first: int
     last: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing:
-    """How questions become windows."""
+    """How questions are split into windows."""
 
     tokeniser: Tokeniser
     template: InputTemplate
     window: int
-    """The most tokens, marks included."""
+    """The maximum number of tokens, with special tokens."""
     stride: int
-    """How many tokens of the passage further on the next window begins."""
+    """The number of tokens between the starts of windows."""
     longest_question: int
-    """Tokens of a question; the rest is cut off."""
+    """The maximum number of tokens of a question; the rest is dropped."""
 
     def __post_init__(self) -> None:
         room = self.window - self.template.size(2) - self.longest_question
         if positive("stride", self.stride) > room:
             raise UserError(
                 f"window={self.window} leaves {room} tokens for a passage after a question of "
-                f"{self.longest_question} and the marks; stride={self.stride} would skip some"
+                f"{self.longest_question} and special tokens; stride={self.stride} would skip some"
             )
         if not self.template.before:
-            raise UserError("no mark stands before the question, so there is none for no answer")
+            raise UserError("the template needs a token before the question, for no answer")
 
     def windows(self, asked: Sequence[PassageQuestion]) -> list[PassageWindow]:
-        """Every window of every question, in order."""
+        """All windows of all questions, in order."""
 
         @lru_cache(8)  # several questions are about one passage
         def passage(text: str) -> tuple[list[int], _Spans]:
@@ -112,7 +111,7 @@ class Windowing:
 
 
 def answer_span(answer: tuple[int, str], spans: _Spans) -> tuple[int, int] | None:
-    """The first token and the last one of an answer; None if it has no token.
+    """The first and the last token of an answer; None if it has no token.
 
     >>> answer_span((4, "b c"), [(0, 3), (4, 5), (6, 7), (8, 9)])
     (1, 2)
@@ -123,7 +122,7 @@ def answer_span(answer: tuple[int, str], spans: _Spans) -> tuple[int, int] | Non
 
 
 class EncodedWindows:
-    """Windows as numbers, side by side."""
+    """Encoded windows, packed into flat tensors."""
 
     def __init__(self, windows: Sequence[PassageWindow], pad: int) -> None:
         self.windows = windows
@@ -139,12 +138,12 @@ class EncodedWindows:
 
     @property
     def lengths(self) -> list[int]:
-        """How many tokens each window has."""
+        """The number of tokens of each window."""
         lengths: list[int] = self._tokens.lengths.tolist()
         return lengths
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
-        """These windows as a batch; one that is not there (NOBODY) is empty."""
+        """These windows as a batch; EMPTY_ROW is a row of padding."""
         there = numbers != EMPTY_ROW
         tokens = self._tokens.rows(numbers, self._pad)
         places = torch.arange(tokens.shape[1])

@@ -1,7 +1,6 @@
-"""Word pieces (Wu et al. 2016), learnt from a text: the same ones every time; and found quickly.
+"""WordPiece vocabularies (Wu et al. 2016): deterministic training, and fast encoding by a cache.
 
-No piece depends on what stands beyond the blanks around its word, so the pieces of a word need to
-be looked for only once.
+The pieces of a word do not depend on other words, so they are computed only once per word.
 
 >>> from regard.data.text.pipeline import wordpiece_pipeline
 >>> train_wordpieces(["low lower lowest", "low low"], wordpiece_pipeline(), 21, 1)[-2:]
@@ -29,15 +28,15 @@ from regard.data.text.pipeline import (
 )
 
 _LETTERS = 1000
-"""How many letters there may be, the most frequent ones, as in BERT's own vocabulary."""
+"""The maximum number of characters, as in BERT's vocabulary; the most frequent are kept."""
 
 
 def train_wordpieces(
     lines: Iterable[str], pipeline: Tokenizer, vocabulary: int, min_frequency: int
 ) -> list[str]:
-    """All letters, then the most frequent pairs of what is already there; without the marks.
+    """Characters, then the most frequent pairs of tokens; without special tokens.
 
-    The `pipeline` says how words are found and written; it is used up.
+    The `pipeline` normalises and splits the text; it is modified by the training.
     """
     counts: Counter[str] = Counter()
     for line in lines:
@@ -49,14 +48,14 @@ def train_wordpieces(
         for letter in pipeline.normalizer.normalize_str(word):
             seen[letter] += count
     frequent = sorted(seen, key=lambda letter: (-seen[letter], letter))[:_LETTERS]
-    # The library numbers letters as it happens to meet them and breaks ties by these numbers; to
-    # have the same pieces every time, all of them are numbered before it begins.
+    # The library breaks ties by the ids of characters, which are random; to get the same pieces
+    # every time, all characters get their ids before the training.
     known = [
         form for each in frequent if each.strip() for form in (each, CONTINUATION_PREFIX + each)
     ]
     if len(BERT_SPECIALS) + len(known) > vocabulary:
         raise UserError(
-            f"vocabulary={vocabulary} is too small for the letters of this text: at least "
+            f"vocabulary={vocabulary} is too small for the characters of this text: at least "
             f"{len(BERT_SPECIALS) + len(known)}"
         )
     trainer = trainers.WordPieceTrainer(
@@ -71,7 +70,7 @@ def train_wordpieces(
         written = pipeline.normalizer.normalize_str(word)
         for part, _ in pipeline.pre_tokenizer.pre_tokenize_str(written):
             parts[part] += count
-    # What has been taken apart once need not be taken apart for every time it is counted.
+    # The words are already normalised and split; this is not repeated for every occurrence.
     pipeline.normalizer = normalizers.Sequence([])
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     repeated = (" ".join([part] * count) for part, count in parts.items())
@@ -83,7 +82,7 @@ def train_wordpieces(
 def continuation_tokens(
     text: str, numbers: Mapping[str, int], vocabulary: int
 ) -> Bool[Tensor, "V"]:
-    """Which tokens go on within a word, after one that is no mark, by a tokenizer.json."""
+    """Which tokens continue a word after an ordinary token, from a tokenizer.json."""
     found = torch.zeros(vocabulary, dtype=torch.bool)
     model = json.loads(text)["model"]
     for token, number in numbers.items():
@@ -95,18 +94,19 @@ def continuation_tokens(
 
 
 _KNOWN = 1 << 18
-"""Of how many words the pieces are kept."""
+"""The number of words whose pieces are cached."""
 
 _BETWEEN_BLANKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
-"""BERT removes control characters, white space among them, before it looks for blanks."""
+"""BERT removes control characters, including some whitespace, before it splits at whitespace."""
 
 
 def cached_word_encoder(pipeline: Tokenizer, text: str) -> Callable[[str], list[int]] | None:
-    """A text to the numbers of its pieces, if the pipeline cuts as BERT's; else None.
+    """A cached encoder of the pipeline if it splits words as BERT does; else None.
 
     >>> from regard.data.text.pipeline import wordpiece_pipeline
-    >>> quick = cached_word_encoder(wordpiece_pipeline(["so", "##me"]), wordpiece_pipeline().to_str())
-    >>> quick("Some so")
+    >>> pipeline = wordpiece_pipeline(["so", "##me"])
+    >>> encode = cached_word_encoder(pipeline, pipeline.to_str())
+    >>> encode("Some so")
     [5, 6, 5]
     """
     held = json.loads(text)

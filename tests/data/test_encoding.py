@@ -60,7 +60,7 @@ def test_long_words_are_cut_and_any_character_is_known() -> None:
 
 
 def test_a_source_that_reads_no_words_is_refused(as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match="reads char, not words; take one whose recipe has tok"):
+    with pytest.raises(UserError, match="has the tokeniser char; use one whose recipe has tok"):
         TextEncoding(WORDS, source=train_tokeniser("char", ["ab"]))
 
 
