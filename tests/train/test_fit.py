@@ -1,6 +1,7 @@
 """Training without a recipe: lists and torch data sets, with the loop of `regard train`."""
 
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,6 +131,23 @@ def test_every_example_comes_once_an_epoch_in_an_order_of_seed_and_epoch() -> No
     state = torch.get_rng_state()
     order(0, 0)
     assert torch.equal(state, torch.get_rng_state())
+
+
+def test_augmentation_by_torch_depends_on_seed_epoch_and_index_alone() -> None:
+    batches = ExampleBatches(Noisy(), 4, seed=3)
+    first = batches.batch(1, 2)["inputs"]
+    torch.rand(7)
+    assert torch.equal(batches.batch(1, 2)["inputs"], first)
+    assert not torch.equal(ExampleBatches(Noisy(), 4, seed=4).batch(1, 2)["inputs"], first)
+
+
+def test_examples_that_differ_each_time_are_known_by_their_number() -> None:
+    class Random(Noisy):
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            return torch.full((3,), random.random()), torch.zeros(1)
+
+    assert ExampleBatches(Random(), 4).digest == ExampleBatches(Random(), 4).digest
+    assert ExampleBatches(Noisy(), 4).digest != ExampleBatches(Random(), 4).digest
 
 
 def test_processes_share_out_the_rows() -> None:
