@@ -49,7 +49,7 @@ def choose_site(model: nn.Module, subject: Subject, name: str | None) -> str:
 def audited_site(
     model: nn.Module, site: str, subject: Subject, head: int | None = None
 ) -> AuditedSite:
-    """A site of a model, with what its subject says of the axes of the site."""
+    """A site of a model under audit, by the axes of the site and the subject."""
     query_axis, key_axis = choose("site", site, sites_of(model)).axes
     if key_axis not in (subject.axis, *subject.units):
         raise UserError(

@@ -38,7 +38,7 @@ from regard.explain.tests import FAR_DIVERGENCE, SMALL_CHANGE, ExampleColumns, f
 from regard.explain.verdict import Verdict
 from regard.models.text.attention_pool import AttentionPooling
 from regard.runs.recipe import Recipe
-from regard.runs.run import SOURCE, Run, built, load, read_weights, write_json
+from regard.runs.run import SOURCE, Run, built, load, read_weights, write_json_file
 from regard.train.evaluate import evaluate
 from regard.train.loop import train
 from regard.train.weights import load_weights
@@ -278,7 +278,7 @@ def _require_same_base(folder: Path, recipe: Recipe, base: Path) -> None:
             f"now; remove {folder.parent} to train again"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, own)
+    write_json_file(path, own)
 
 
 # comparison -------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ _STYLE = """
 body { font: 16px/1.55 system-ui, sans-serif; max-width: 46rem; margin: 3rem auto; padding: 0 1rem;
        color: var(--ink); background: var(--page); }
 h1 { font-size: 1.7rem; line-height: 1.25; } h2 { font-size: 1.15rem; margin-top: 2.6rem; }
-.lead { font-size: 1.1rem; } .says { border-left: 4px solid var(--line); padding-left: 1rem; }
+.lead { font-size: 1.1rem; } .summary { border-left: 4px solid var(--line); padding-left: 1rem; }
 .yes { border-color: #009e73; } .no { border-color: #d55e00; } .open { border-color: #e69f00; }
 .tag { font-size: 0.8rem; color: var(--soft); font-weight: normal; margin-left: 0.6rem; }
 img { max-width: 100%; } table { border-collapse: collapse; font-size: 0.85rem; }
@@ -27,24 +27,24 @@ td:not(:first-child), th:not(:first-child) { text-align: right; }
 .note { color: var(--soft); font-size: 0.85rem; }
 """
 
-_TAGS = {True: ("yes", "speaks for it"), False: ("no", "speaks against it"),
-        None: ("open", "shows neither")}  # fmt: skip
+_TAGS = {True: ("yes", "supports it"), False: ("no", "does not support it"),
+        None: ("open", "inconclusive")}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Section:
-    """One test: what it says, the figures behind it, and the numbers of each text to draw."""
+    """One test: its summary, its figures, and the numbers of each example to draw."""
 
     title: str
-    says: str
-    explains: bool | None
+    summary: str
+    supports: bool | None
     rows: Sequence[tuple[str, str, str]]
     """Name, mean, interval."""
     columns: Mapping[str, Sequence[float]]
     note: str = ""
     points: Mapping[str, tuple[float, float, float, float]] = field(default_factory=dict)
-    """Models by how far they look and predict from the one that is judged; drawn if there are any:
-    divergence, change, and from where to where that may reach."""
+    """Models by the distance of their weights and predictions from the audited one, if there are
+    any: divergence, change, and the interval of the change."""
 
 
 def save_report(
@@ -72,7 +72,7 @@ def save_report(
 
 def _written(section: Section) -> list[str]:
     """A section as HTML."""
-    kind, tag = _TAGS[section.explains]
+    kind, tag = _TAGS[section.supports]
     rows = "".join(
         f"<tr><td>{escape(name)}</td><td>{escape(mean)}</td><td>{escape(sure)}</td></tr>"
         for name, mean, sure in section.rows
@@ -85,7 +85,7 @@ def _written(section: Section) -> list[str]:
     )
     return [
         f'<h2>{escape(section.title)}<span class="tag">{tag}</span></h2>',
-        f'<p class="says {kind}">{escape(section.says)}</p>',
+        f'<p class="summary {kind}">{escape(section.summary)}</p>',
         *seen,
         f'<img alt="the numbers of each text" src="{_drawn(section.columns)}">',
         "<table><tr><th>over all texts</th><th>mean</th><th>95 % interval</th></tr>",

@@ -93,7 +93,7 @@ def test_only_attention_that_carries_something_on_minds_padding_at_the_start(
         lengths=(5, 3),
         seeds=(0, 1),
     )
-    # A causal query before the first real key looks nowhere, so it has no weights to hand on.
+    # A causal query before the first real key has no allowed keys, so it has no weights to carry.
     hands_on_weights = attend.score.sequential or attend.weigh.sequential
     carries = weigh == "mixture_window" or (ahead and hands_on_weights)
     assert (report["left_padding_is_ignored"].status == "failed") == carries

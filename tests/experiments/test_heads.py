@@ -156,17 +156,17 @@ def test_a_pruned_gpt_predicts_and_generates_as_with_masked_heads(
     shut = {"layers.0.attention": without(0, 2), "layers.1.attention": without(1)}
     left = load(save_pruned(run, tmp_path / "left", tmp_path, kept).folder)
     tokens = torch.tensor([[5, 6, 7, 8]])
-    asked = GenerationRequest(policy=Greedy(), max_tokens=12)
+    request = GenerationRequest(policy=Greedy(), max_tokens=12)
     with torch.no_grad(), intervene(run.model, shut):
         expected, texts = (
             run.model({"tokens": tokens}).logits(),
-            generate(run.model, [[5], [6, 7]], asked),
+            generate(run.model, [[5], [6, 7]], request),
         )
     with torch.no_grad():
         torch.testing.assert_close(
             left.model({"tokens": tokens}).logits(), expected, atol=1e-5, rtol=1e-5
         )
-    assert generate(left.model, [[5], [6, 7]], asked) == texts
+    assert generate(left.model, [[5], [6, 7]], request) == texts
     assert isinstance(left.model.start({"tokens": tokens}), GPTState)  # with gradients
     with torch.no_grad():
         state = left.model.start({"tokens": tokens})

@@ -76,9 +76,9 @@ def test_gradients_are_finite_differences_of_the_logit(stack: LayerStack) -> Non
         with torch.no_grad(), intervene(stack.model, {**held, SITES[0]: frozen(changed)}):
             return stack.predict(BATCH)
 
-    said = likeliest(0.0).argmax(1)
+    best = likeliest(0.0).argmax(1)
     rows = torch.arange(2)
-    rise = (likeliest(1e-5)[rows, said] - likeliest(-1e-5)[rows, said]) / 2e-5
+    rise = (likeliest(1e-5)[rows, best] - likeliest(-1e-5)[rows, best]) / 2e-5
     torch.testing.assert_close(layer.gradients[:, 1, 0, 1], rise, atol=1e-8, rtol=1e-5)
 
 

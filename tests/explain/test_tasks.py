@@ -8,15 +8,17 @@ import pytest
 import torch
 
 from regard.core.errors import UserError
+from regard.core.inputs import Text
 from regard.core.protocols import Batch
 from regard.explain.audit import AuditConfig, audit_run
 from regard.explain.audited_site import AuditedSite, AuditedUnits
 from regard.explain.build import audited_site
+from regard.explain.gradient_reach import WITH, WITHOUT, gradient_reach
 from regard.explain.importance import leave_one_out
 from regard.explain.tests import AuditSettings
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create
-from regard.tasks.abilities import Explains
+from regard.tasks.abilities import Explains, ReachesBack
 
 ABOUT = '[about]\ntitle = "Tiny"\npaper = "nobody"\nminutes = 0.1\n'
 TRAIN = '[train]\nepochs = 1\noptimiser = { name = "adam", lr = 1e-2 }\n'
@@ -224,3 +226,26 @@ def test_texts_of_one_class_are_refused(tmp_path: Path) -> None:
     run = replace(run, task=replace(run.task))  # which has read nothing yet
     with pytest.raises(UserError, match="all test texts are 'good'; with one class"):
         audit_run(run, AuditConfig())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "labels"),
+    [
+        ("recurrent", "the cat sat", ("the", "cat", "sat", "<eos>")),
+        ("transformer", "the cat sat", ("the", "cat", "sat", "<eos>")),
+        ("gpt", "to be or", ("to", "be", "or")),
+    ],
+)
+def test_gradients_of_the_last_prediction_reach_every_position(
+    name: str, text: str, labels: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = opened(name, tmp_path)
+    run.model.eval()
+    assert isinstance(run.task, ReachesBack)
+    found = gradient_reach(run.task, run.model, Text(text))
+    assert found.axis.labels == labels
+    assert len(found.norms[WITH]) == len(found.norms[WITHOUT]) == len(labels)
+    assert all(norm > 0 for norm in found.norms[WITH])
+    assert sum(found.norms[WITHOUT]) < sum(found.norms[WITH])
+    for module in run.model.modules():
+        assert not module._forward_hooks

@@ -126,12 +126,12 @@ def test_shuffles_keep_the_judged_weights_and_touch_no_others() -> None:
 
 
 def test_the_adversary_keeps_the_prediction_and_stays_a_distribution() -> None:
-    reader, batch = NoAttention(), texts(3)
-    found = find_adversary(reader, batch, starts=2, steps=80)
-    own = reader.predict(batch)
+    model, batch = NoAttention(), texts(3)
+    found = find_adversary(model, batch, starts=2, steps=80)
+    own = model.predict(batch)
     assert (found.change <= 0.01).all()
     assert torch.allclose(found.weights.sum(1), torch.ones(24, dtype=torch.float64))
-    assert (found.weights[~reader.positions(batch)] == 0).all()
+    assert (found.weights[~model.positions(batch)] == 0).all()
     torch.testing.assert_close(jensen_shannon(found.weights, own.weights), found.divergence)
     assert (found.divergence <= log(2)).all()
 
@@ -152,18 +152,18 @@ def test_top_share_never_takes_all_positions() -> None:
 
 
 def test_integrated_gradients_sum_to_what_the_text_adds() -> None:
-    # Completeness (Sundararajan et al. 2017, proposition 1). In this reader every token of a text
+    # Completeness (Sundararajan et al. 2017, proposition 1). In this model every token of a text
     # pulls the same way, so that absolute values sum to the same.
-    reader, batch = AllAttention(), texts(4)
+    model, batch = AllAttention(), texts(4)
     batch["tokens"] *= 0.6  # else the curve from nothing to the text is nearly symmetric
-    own = reader.predict(batch)
-    nothing = reader.predict(
-        batch, weights=own.weights, vectors=torch.zeros_like(reader.embed(batch))
+    own = model.predict(batch)
+    nothing = model.predict(
+        batch, weights=own.weights, vectors=torch.zeros_like(model.embed(batch))
     )
     likeliest = own.probabilities.argmax(1, keepdim=True)
     added = (own.probabilities - nothing.probabilities).gather(1, likeliest).squeeze(1).abs()
     assert added.min() > 0.1
-    torch.testing.assert_close(integrated_gradient(reader, batch).sum(1), added, atol=2e-4, rtol=0)
+    torch.testing.assert_close(integrated_gradient(model, batch).sum(1), added, atol=2e-4, rtol=0)
 
 
 def test_permutation_gives_the_median_not_the_mean() -> None:
@@ -254,9 +254,9 @@ def test_gradients_are_computed_with_fixed_attention(pooled: AuditedSite) -> Non
     assert isinstance(model, Pooled)
     slopes = IMPORTANCES["gradient x input"](pooled, BATCH)
     for row in range(2):
-        said = int(own.probabilities[row].argmax())
+        best = int(own.probabilities[row].argmax())
         p = own.probabilities[row].detach()
-        pull = p[said] * (model.output.weight[said] - p @ model.output.weight)  # dp/d(read)
+        pull = p[best] * (model.output.weight[best] - p @ model.output.weight)  # dp/d(read)
         vectors = model.embed(BATCH["tokens"][row])
         wanted = (own.weights[row] * (vectors @ pull)).abs()
         torch.testing.assert_close(slopes[row], wanted.detach())
