@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from regard.core.protocols import Batch
-from regard.export.ctranslate2 import export
+from regard.export.ctranslate2 import export_ctranslate2
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.position import Sinusoidal
 from regard.models.translation.transformer import Transformer
@@ -112,7 +112,7 @@ def ctranslate(model: Transformer, folder: Path) -> None:
     """A folder that CTranslate2 can open, with our weights in float32; token n is called tn."""
     names = [f"t{number}" for number in range(model.embed.table.num_embeddings)]
     specials = {"unk": 1, "bos": BOS, "eos": EOS}
-    export(model, folder, words=names, source_words=names, specials=specials)
+    export_ctranslate2(model, folder, words=names, source_words=names, specials=specials)
 
 
 class TorchTransformer(nn.Module):

@@ -26,7 +26,7 @@ from bench.measure import Work, machine, missing, rates, show
 from regard.attention import record
 from regard.core.protocols import Batch
 from regard.decode import GenerationRequest, Greedy, generate
-from regard.export.ctranslate2 import export
+from regard.export.ctranslate2 import export_ctranslate2
 from regard.layers.quantise import quantise_model
 from regard.models.language.gpt import GPT
 from regard.models.text.bert import BERT, Encoding
@@ -250,7 +250,7 @@ def generation(repeats: int, size: Size) -> None:
         if kinds:
             names = [f"t{number}" for number in range(size.tokens)]
             marks = {"unk": 0, "bos": 0, "eos": 0}
-            export(our_gpt(size), Path(folder), words=names, specials=marks)
+            export_ctranslate2(our_gpt(size), Path(folder), words=names, specials=marks)
         for batch in (1, 8):
             contenders = {
                 "ours": steadily(our_generation, size, batch, "float32"),

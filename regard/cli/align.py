@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Heads, Run, Site
+from regard.cli.options import DeviceOption, HeadsOption, RunArgument, SiteOption
 
 if TYPE_CHECKING:
     from regard.data.text.alignment import Gold
 
 
 def align(
-    run: Run,
+    run: RunArgument,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -28,9 +28,9 @@ def align(
         typer.Option(help="Alignments by people, 0-0 1?2: says the error rate (possible: ?)."),
     ] = None,
     first: Annotated[int, typer.Option(help="The number of the first word in --gold.")] = 0,
-    site: Site = None,
-    heads: Heads = None,
-    device: Device = "auto",
+    site: SiteOption = None,
+    heads: HeadsOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Align given translations word by word, a line each, in Pharaoh format: 0-0 1-2.
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.neighbours import AsJson, Count, Place, show, vectors_at
+from regard.cli.neighbours import AsJson, Count, Place, show_words, vectors_at
 
 
 def analogy(
@@ -17,4 +17,4 @@ def analogy(
 ) -> None:
     """Show what is to C as B is to A: the words nearest to B - A + C."""
     found = vectors_at(place, [a, b, c]).analogy(a, b, c, count)
-    show({"a": a, "b": b, "c": c}, f"{a} : {b} = {c} : ?", found, as_json)
+    show_words({"a": a, "b": b, "c": c}, f"{a} : {b} = {c} : ?", found, as_json)

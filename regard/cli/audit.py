@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Data, Device, Run
+from regard.cli.options import DataOption, DeviceOption, RunArgument
 
 
 def audit(
-    run: Run,
+    run: RunArgument,
     site: Annotated[
         str | None, typer.Option(help="The attention to judge, by its name in the model.")
     ] = None,
@@ -40,8 +40,8 @@ def audit(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for each test.")
     ] = False,
-    data: Data = None,
-    device: Device = "auto",
+    data: DataOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Test whether the attention of a trained model explains its predictions."""
     from regard.core.errors import UserError, choose, positive

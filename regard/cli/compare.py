@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Changes, Data
+from regard.cli.options import ChangesOption, DataOption
 
 if TYPE_CHECKING:
     from regard.experiments.compare import ComparisonRow, ComparisonTable
@@ -24,8 +24,8 @@ def compare(
         ),
     ],
     seeds: Annotated[int, typer.Option(help="Runs of each value.")] = 5,
-    changes: Changes = None,
-    data: Data = None,
+    changes: ChangesOption = None,
+    data: DataOption = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
     workers: Annotated[
         int | None, typer.Option(help="Runs at a time; else one for every two cores.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device
+from regard.cli.options import DeviceOption
 
 if TYPE_CHECKING:
     from regard.experiments.cost import Cost
@@ -27,7 +27,7 @@ def cost(
         Path | None, typer.Option("--output", "-o", help="Draw the curves: .png, .svg, .pdf.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Count multiplications, steps and paths, and measure time and memory, at each length."""
     from regard.core.device import pick_device

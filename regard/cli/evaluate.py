@@ -5,18 +5,18 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Data, Device, Run, Weights, Workers
+from regard.cli.options import DataOption, DeviceOption, RunArgument, WeightsOption, WorkersOption
 
 
-def evaluate(
-    run: Run,
+def evaluate_run(
+    run: RunArgument,
     split: Annotated[
         str, typer.Option(help="train, validation or test; else the last of them that there is.")
     ] = "",
-    data: Data = None,
-    workers: Workers = None,
-    weights: Weights = "float32",
-    device: Device = "auto",
+    data: DataOption = None,
+    workers: WorkersOption = None,
+    weights: WeightsOption = "float32",
+    device: DeviceOption = "auto",
 ) -> None:
     """Measure a model on one of its splits; prints JSON."""
     from regard.core.errors import choose

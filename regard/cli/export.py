@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Run
+from regard.cli.options import RunArgument
 
 if TYPE_CHECKING:
     from regard.runs.run import Run as Opened
 
 
-def export(
-    run: Run,
+def export_run(
+    run: RunArgument,
     out: Annotated[Path, typer.Option("-o", "--out", help="The folder or file to write.")],
     form: Annotated[
         str,
@@ -52,17 +52,17 @@ def huggingface(run: "Opened", out: Path, family: str | None, dtype: str, shard:
 
 def onnx(run: "Opened", out: Path, *_: object) -> str:
     """A graph in a file."""
-    from regard.export.onnx import export
+    from regard.export.onnx import export_onnx
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    off = export(run.model, out)
+    off = export_onnx(run.model, out)
     return f"{out}, which says what the run says, to {off:.1g}"
 
 
 def ctranslate2(run: "Opened", out: Path, *_: object) -> str:
     """A folder for fast decoding."""
     from regard.core.errors import UserError
-    from regard.export.ctranslate2 import export
+    from regard.export.ctranslate2 import export_ctranslate2
     from regard.runs.pretrained import specials_of
     from regard.tasks.abilities import Translates
 
@@ -73,7 +73,9 @@ def ctranslate2(run: "Opened", out: Path, *_: object) -> str:
     words = [[side.token(number) for number in range(side.vocabulary)] for side in task.tokenisers]
     if not words:
         raise UserError(f"{run.folder}: task {run.recipe.task} has no tokeniser to write")
-    off = export(run.model, out, words=words[-1], source_words=words[0], specials=specials)
+    off = export_ctranslate2(
+        run.model, out, words=words[-1], source_words=words[0], specials=specials
+    )
     return f"{out}, which finds texts as likely as the run does, to {off:.1g}"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Run, Weights
+from regard.cli.options import DeviceOption, RunArgument, WeightsOption
 
 _ENOUGH = 200
 """Tokens to write if nothing is said and the model's context has no end."""
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from regard.runs.run import Run as Opened
 
 
-def generate(
-    run: Run,
+def generate_texts(
+    run: RunArgument,
     prompt: Annotated[
         str | None, typer.Option(help="What to go on from; without it, each line of stdin.")
     ] = None,
@@ -35,8 +35,8 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End before this text.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
-    weights: Weights = "float32",
-    device: Device = "auto",
+    weights: WeightsOption = "float32",
+    device: DeviceOption = "auto",
 ) -> None:
     """Write on from a prompt, token by token as they come."""
     from regard.core.errors import UserError

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Data, Device, Run
+from regard.cli.options import DataOption, DeviceOption, RunArgument
 
 
-def heads(
-    run: Run,
+def rank_heads(
+    run: RunArgument,
     ablate: Annotated[
         bool, typer.Option("--ablate", help="Also the loss without each head: a pass for each.")
     ] = False,
@@ -23,8 +23,8 @@ def heads(
         Path | None, typer.Option("-o", "--out", help="A run without the least important heads.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a head.")] = False,
-    data: Data = None,
-    device: Device = "auto",
+    data: DataOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Rank the heads of a run by how much its loss depends on them (Michel et al. 2019).
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Changes, Data
+from regard.cli.options import ChangesOption, DataOption
 
 
 def import_folder(
@@ -21,8 +21,8 @@ def import_folder(
     download: Annotated[
         bool, typer.Option("--download", help="Fetch a name of the Hugging Face hub.")
     ] = False,
-    changes: Changes = None,
-    data: Data = None,
+    changes: ChangesOption = None,
+    data: DataOption = None,
 ) -> None:
     """Make a run of a checkpoint: BERT, RoBERTa, DistilBERT, GPT, GPT-2 or Marian.
 

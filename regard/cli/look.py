@@ -5,11 +5,11 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Heads, Run, Site
+from regard.cli.options import DeviceOption, HeadsOption, RunArgument, SiteOption
 
 
 def look(
-    run: Run,
+    run: RunArgument,
     text: Annotated[
         str | None, typer.Argument(help="What the model is to read or translate.")
     ] = None,
@@ -21,9 +21,9 @@ def look(
         str | None,
         typer.Option(help="matrix, heads, links, text, input, rollout; reach, positions, curves."),
     ] = None,
-    site: Site = None,
-    heads: Heads = None,
-    device: Device = "auto",
+    site: SiteOption = None,
+    heads: HeadsOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Show attention: a page to look around in, or one picture of it."""
     from regard.inference.pictures import view_run

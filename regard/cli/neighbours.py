@@ -29,10 +29,10 @@ def neighbours(
     """Show the words whose vectors point most nearly the same way, with the cosine."""
     vectors = vectors_at(place, words)
     for word in words:
-        show({"word": word}, word, vectors.neighbours(word, count), as_json)
+        show_words({"word": word}, word, vectors.neighbours(word, count), as_json)
 
 
-def show(
+def show_words(
     asked: dict[str, object], title: str, found: list[tuple[str, float]], as_json: bool
 ) -> None:
     """Words and cosines, as a line or as an object."""

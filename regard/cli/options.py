@@ -5,31 +5,31 @@ from typing import Annotated
 
 import typer
 
-Run = Annotated[Path, typer.Argument(help="The folder of a run, such as runs/ptb-lstm.")]
-Data = Annotated[
+RunArgument = Annotated[Path, typer.Argument(help="The folder of a run, such as runs/ptb-lstm.")]
+DataOption = Annotated[
     Path | None,
     typer.Option(help="Where the data are; else REGARD_DATA, else the current folder."),
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto for the best there is.")]
-Changes = Annotated[
+DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto for the best there is.")]
+ChangesOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PART.KEY=VALUE", help="Change one value of the recipe."),
 ]
-Site = Annotated[
+SiteOption = Annotated[
     str | None,
     typer.Option(help="Attention by its name in the model, such as decoder.*; else all there is."),
 ]
-Heads = Annotated[
+HeadsOption = Annotated[
     list[int] | None, typer.Option("--head", help="A head by its number; may be said repeatedly.")
 ]
-Workers = Annotated[
+WorkersOption = Annotated[
     int | None,
     typer.Option(
         help="Processes of one thread that translate together; else all cores if there is much to "
         "translate with a small model, or this process alone."
     ),
 ]
-Weights = Annotated[
+WeightsOption = Annotated[
     str,
     typer.Option(
         help="float32; int8 is faster and a little less accurate; int8_weights is in between. "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Run, Weights
+from regard.cli.options import DeviceOption, RunArgument, WeightsOption
 
 if TYPE_CHECKING:
     from regard.core.inputs import Input
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def predict(
-    run: Run,
+    run: RunArgument,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -29,8 +29,8 @@ def predict(
         bool, typer.Option("--json", help="One JSON object a text, with probabilities.")
     ] = False,
     chunk: Annotated[int, typer.Option(help="Texts held at a time; 1 answers at once.")] = 1024,
-    weights: Weights = "float32",
-    device: Device = "auto",
+    weights: WeightsOption = "float32",
+    device: DeviceOption = "auto",
 ) -> None:
     """Predict the class of each text, the tag of each word or the next token.
 

@@ -5,18 +5,18 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Data, Run
+from regard.cli.options import DataOption, RunArgument
 
 
 def quantise(
-    run: Run,
+    run: RunArgument,
     weights: Annotated[
         list[str] | None, typer.Option(help="int8 or int8_weights; else both, one after another.")
     ] = None,
     split: Annotated[
         str, typer.Option(help="train, validation or test; else the last of them that there is.")
     ] = "",
-    data: Data = None,
+    data: DataOption = None,
 ) -> None:
     """Measure a run with its weights in float32 and rounded; prints JSON, a line for each.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Data, Device
+from regard.cli.options import DataOption, DeviceOption
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
@@ -34,8 +34,8 @@ def report(
     bands: Annotated[
         str, typer.Option(help="Of translators: the longest sources of each band, in words.")
     ] = "10,20,30,40,50,60",
-    data: Data = None,
-    device: Device = "auto",
+    data: DataOption = None,
+    device: DeviceOption = "auto",
 ) -> None:
     """Precision, recall and F1 of each class or kind of chunk; of translators, scores by length."""
     from regard.core.errors import UserError, choose

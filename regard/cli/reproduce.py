@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Changes, Data, Device
+from regard.cli.options import ChangesOption, DataOption, DeviceOption
 from regard.cli.train import finish
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def reproduce(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe that promises a figure.")],
-    changes: Changes = None,
-    data: Data = None,
+    changes: ChangesOption = None,
+    data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Train (or go on training) and compare. Exit code 1 if the figure was missed."""
     from regard.core.errors import UserError
@@ -36,7 +36,7 @@ def reproduce(
     if not (folder / "metrics.json").exists():
         place = data_folder(data)
         run = open_run(folder, data, device) if started else create(chosen, folder, place, device)
-        check(chosen.figure, run)
+        check_figure(chosen.figure, run)
         finish(run)
     figure, value = chosen.figure, _measured(chosen.figure, folder)
     reached = figure.is_reached(value)
@@ -62,7 +62,7 @@ def _refuse_another(recipe: "Recipe", folder: Path) -> None:
         )
 
 
-def check(figure: "Figure", run: "Run") -> None:
+def check_figure(figure: "Figure", run: "Run") -> None:
     """Refuse a figure that will not be measured, as far as that can be told before training."""
     import torch
 
@@ -81,10 +81,10 @@ def check(figure: "Figure", run: "Run") -> None:
 def _measured(figure: "Figure", folder: Path) -> float:
     """The figure as a run has measured it."""
     from regard.core.errors import UserError, choose
-    from regard.runs.run import read_json
+    from regard.runs.run import read_json_file
 
     path = folder / "metrics.json"
-    figures = read_json(path).get(figure.split)
+    figures = read_json_file(path).get(figure.split)
     if not isinstance(figures, dict):
         raise UserError(f"{path}: nothing was measured on {figure.split}; choose another --name")
     return float(choose("metric of figure", figure.metric, figures))

@@ -1,10 +1,10 @@
 """regard resume: go on with a training that was stopped."""
 
-from regard.cli.options import Data, Device, Run
+from regard.cli.options import DataOption, DeviceOption, RunArgument
 from regard.cli.train import finish
 
 
-def resume(run: Run, data: Data = None, device: Device = "auto") -> None:
+def resume(run: RunArgument, data: DataOption = None, device: DeviceOption = "auto") -> None:
     """Go on from the last checkpoint, to the same bits as if it had never stopped."""
     from regard.core.device import device_of_rank
     from regard.runs.run import open_run

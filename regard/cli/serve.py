@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.options import Device, Weights
+from regard.cli.options import DeviceOption, WeightsOption
 
 _MISSING = "serving needs FastAPI and uvicorn: pip install 'regard[serve]'"
 
@@ -23,8 +23,8 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name by which clients call the server.")
     ] = None,
-    weights: Weights = "float32",
-    device: Device = "auto",
+    weights: WeightsOption = "float32",
+    device: DeviceOption = "auto",
 ) -> None:
     """Serve runs: a page to look into them, OpenAI's completions, translation, attention."""
     from regard import __version__

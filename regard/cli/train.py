@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Changes, Data, Device
+from regard.cli.options import ChangesOption, DataOption, DeviceOption
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
 
 
-def train(
+def train_recipe(
     recipe: Annotated[
         str, typer.Argument(help="A shipped recipe (see regard zoo) or a TOML file.")
     ],
-    changes: Changes = None,
-    data: Data = None,
+    changes: ChangesOption = None,
+    data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
-    device: Device = "auto",
+    device: DeviceOption = "auto",
 ) -> None:
     """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
     from regard.core.device import device_of_rank

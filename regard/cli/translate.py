@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import Device, Heads, Run, Site, Weights, Workers
+from regard.cli.options import (
+    DeviceOption,
+    HeadsOption,
+    RunArgument,
+    SiteOption,
+    WeightsOption,
+    WorkersOption,
+)
 
 if TYPE_CHECKING:
     from regard.decode.beam import Beam
     from regard.inference.translate import OutputLines
 
 
-def translate(
-    run: Run,
+def translate_lines(
+    run: RunArgument,
     beam: Annotated[int | None, typer.Option(help="Width of the beam; 1 is greedy.")] = None,
     nbest: Annotated[int, typer.Option(help="So many translations of each line.")] = 1,
     length_penalty: Annotated[str | None, typer.Option(help="none, gnmt or average.")] = None,
@@ -40,13 +47,13 @@ def translate(
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add word alignments, 0-0 1-2, by attention.")
     ] = False,
-    site: Site = None,
-    heads: Heads = None,
+    site: SiteOption = None,
+    heads: HeadsOption = None,
     chunk: Annotated[int, typer.Option(help="Lines held at a time; 1 answers at once.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a translation.")] = False,
-    workers: Workers = None,
-    weights: Weights = "float32",
-    device: Device = "auto",
+    workers: WorkersOption = None,
+    weights: WeightsOption = "float32",
+    device: DeviceOption = "auto",
 ) -> None:
     """Translate stdin line by line to stdout; scores and alignments are columns behind tabs.
 

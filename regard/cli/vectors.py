@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 
 from regard.cli.neighbours import run_vectors
-from regard.cli.options import Run
+from regard.cli.options import RunArgument
 
 
 def vectors(
-    run: Run,
+    run: RunArgument,
     out: Annotated[Path, typer.Argument(help="The file: .bin is word2vec's binary, else text.")],
 ) -> None:
     """Write the vectors of a run as word2vec does: gensim and others read them."""

@@ -424,7 +424,7 @@ class Several(Input):
             if source == "file":
                 parts.append(read_file(kind, str(part["file"]), limits))
             else:
-                parts.append(read_json(kind, part["input"], place, limits))
+                parts.append(read_request(kind, part["input"], place, limits))
         return cls(tuple(parts))
 
 
@@ -492,7 +492,7 @@ def read_line(kind: type[Kind], line: str, where: str, limits: InputLimits = LIM
     return found
 
 
-def read_json(kind: type[Kind], value: object, where: str, limits: InputLimits = LIMITS) -> Kind:
+def read_request(kind: type[Kind], value: object, where: str, limits: InputLimits = LIMITS) -> Kind:
     """The input of a request: a text as a string, several as a list, all else as base 64."""
     if issubclass(kind, Several):
         several = kind.from_json(value, where, limits)

@@ -34,7 +34,7 @@ _PLAIN = {"scaled_dot", "softmax"}
 """The only attention that it has."""
 
 
-def export(
+def export_ctranslate2(
     model: nn.Module,
     folder: Path,
     *,
@@ -71,7 +71,9 @@ def export(
     spec.optimize(quantization=None)
     folder.mkdir(parents=True, exist_ok=True)
     spec.save(str(folder))
-    off = difference(model, folder, words=words, source_words=source_words, specials=specials)
+    off = ctranslate2_difference(
+        model, folder, words=words, source_words=source_words, specials=specials
+    )
     if not off <= _TOLERANCE:
         raise UserError(
             f"{folder}: CTranslate2 says something else than the model: off by {off:.2g}"
@@ -212,7 +214,7 @@ def _distinct(words: Sequence[str]) -> list[str]:
     return named
 
 
-def difference(
+def ctranslate2_difference(
     model: GPT | Transformer,
     folder: Path,
     *,

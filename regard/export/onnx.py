@@ -35,7 +35,7 @@ _TOLERANCE = 1e-3
 """The most by which any number may differ; more is a graph that computes something else."""
 
 
-class Continues(nn.Module):
+class GPTGraph(nn.Module):
     """A GPT as a function of tokens."""
 
     def __init__(self, model: GPT) -> None:
@@ -43,11 +43,11 @@ class Continues(nn.Module):
         self.model = model
 
     def forward(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        """The logits of what follows each token."""
+        """The logits of the next token after each."""
         return NextTokens.of(self.model, {"tokens": tokens}).logits()
 
 
-class Encodes(nn.Module):
+class EncoderGraph(nn.Module):
     """An encoder of text, and what is on top of it, as a function of tensors."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -57,44 +57,47 @@ class Encodes(nn.Module):
     def forward(
         self, tokens: Tensor, lengths: Tensor, parts: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        """What the heads say, or states where there are none; `said_by` has their names."""
-        return tuple(self.said_by(tokens, lengths, parts).values())
+        """The logits of all heads, or states without a head; `named_outputs` has their names."""
+        return tuple(self.named_outputs(tokens, lengths, parts).values())
 
-    def said_by(
+    def named_outputs(
         self, tokens: Tensor, lengths: Tensor, parts: Tensor | None = None
     ) -> dict[str, Tensor]:
         """The same by name."""
         real = torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]
         batch = {"tokens": tokens, "lengths": lengths, "allowed": real}
-        said = self.model(batch if parts is None else {**batch, "parts": parts})
+        output = self.model(batch if parts is None else {**batch, "parts": parts})
         if isinstance(self.model, TextEncoder):
-            return {"states": said}
-        return outputs(said)
+            return {"states": output}
+        return output_tensors(output)
 
 
-def outputs(said: object) -> dict[str, Tensor]:
-    """What a model says as tensors by name: scores, or states if it has no head."""
-    if isinstance(said, Classes):
-        return {"logits": said.logits}
-    if isinstance(said, Tags):
-        return {"logits": said.scores}
-    if isinstance(said, Spans):
-        return {"logits": torch.stack((said.first, said.last), 2)}
-    assert isinstance(said, MaskedLMOutput)
-    words = None if said.words is None else said.words.logits()
-    heads = {"logits": words, "next_sentence": said.next_sentence}
-    found = {name: each for name, each in heads.items() if each is not None}
-    if found:
-        return found
-    bare = {"states": said.states, "pooled": said.pooled}
-    return {name: each for name, each in bare.items() if each is not None}
+def output_tensors(output: object) -> dict[str, Tensor]:
+    """The tensors of a model's output by name: logits, or states of a model without a head."""
+    match output:
+        case Classes():
+            return {"logits": output.logits}
+        case Tags():
+            return {"logits": output.scores}
+        case Spans():
+            return {"logits": torch.stack((output.first, output.last), 2)}
+        case MaskedLMOutput():
+            words = None if output.words is None else output.words.logits()
+            heads = {"logits": words, "next_sentence": output.next_sentence}
+            bare = {"states": output.states, "pooled": output.pooled}
+            return _present(heads) or _present(bare)
+    raise TypeError(f"no tensors of {type(output).__name__}")
 
 
-def export(model: nn.Module, path: Path) -> float:
+def _present(tensors: dict[str, Tensor | None]) -> dict[str, Tensor]:
+    return {name: each for name, each in tensors.items() if each is not None}
+
+
+def export_onnx(model: nn.Module, path: Path) -> float:
     """Write the model as a file; the largest difference to our own output."""
     try:
         import onnxruntime
-        import onnxscript  # noqa: F401 torch needs it, and says so less clearly
+        import onnxscript  # noqa: F401 torch needs it, with a less clear error
     except ModuleNotFoundError:
         raise UserError(_MISSING) from None
     adapted, example = _adapted_to(model.eval())
@@ -104,7 +107,11 @@ def export(model: nn.Module, path: Path) -> float:
         name: {0: batch, 1: length} if t.dim() == 2 else {0: batch} for name, t in example.items()
     }
     with _quiet(), torch.no_grad():
-        names = list(adapted.said_by(**example)) if isinstance(adapted, Encodes) else ["logits"]
+        names = (
+            list(adapted.named_outputs(**example))
+            if isinstance(adapted, EncoderGraph)
+            else ["logits"]
+        )
         made = torch.onnx.export(
             adapted,
             kwargs=dict(example),
@@ -117,7 +124,7 @@ def export(model: nn.Module, path: Path) -> float:
     assert made is not None
     made.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return max(difference(adapted, session, rows, min(long, context)) for rows, long in _SIZES)
+    return max(onnx_difference(adapted, session, rows, min(long, context)) for rows, long in _SIZES)
 
 
 _SIZES = ((1, 2), (2, 11), (5, 6))
@@ -127,14 +134,14 @@ _SIZES = ((1, 2), (2, 11), (5, 6))
 def _adapted_to(model: nn.Module) -> tuple[nn.Module, Mapping[str, Tensor]]:
     """The model as a function of tensors, and an example of them."""
     if isinstance(model, GPT):
-        return Continues(model), inputs(("tokens",), 3, min(7, _limit_of(model)))
+        return GPTGraph(model), random_inputs(("tokens",), 3, min(7, _limit_of(model)))
     encoder = _encoder_of(model)
     if encoder is None:
         raise UserError(
             f"ONNX is for encoders of text and for GPT here, not for a {type(model).__name__}"
         )
     names = ("tokens", "lengths", "parts") if encoder.config.segments else ("tokens", "lengths")
-    return Encodes(model), inputs(names, 3, min(7, _limit_of(model)))
+    return EncoderGraph(model), random_inputs(names, 3, min(7, _limit_of(model)))
 
 
 def _encoder_of(model: nn.Module) -> TextEncoder | None:
@@ -152,7 +159,7 @@ def _limit_of(model: nn.Module) -> int:
     return encoder.config.context
 
 
-def inputs(names: tuple[str, ...], rows: int, length: int) -> dict[str, Tensor]:
+def random_inputs(names: tuple[str, ...], rows: int, length: int) -> dict[str, Tensor]:
     """Made-up inputs of these names; the first tokens of any vocabulary will do."""
     made = torch.Generator().manual_seed(rows * length)
     every = {
@@ -164,30 +171,32 @@ def inputs(names: tuple[str, ...], rows: int, length: int) -> dict[str, Tensor]:
     return {name: every[name] for name in names}
 
 
-def difference(adapted: nn.Module, session: object, rows: int, length: int) -> float:
+def onnx_difference(adapted: nn.Module, session: object, rows: int, length: int) -> float:
     """The largest difference at real tokens between the file's output and ours."""
     names = tuple(each.name for each in session.get_inputs())  # type: ignore[attr-defined]
-    given = inputs(names, rows, length)
+    given = random_inputs(names, rows, length)
     theirs = session.run(  # type: ignore[attr-defined]
         None, {name: each.numpy() for name, each in given.items()}
     )
     with torch.no_grad():
-        said = adapted(**given)
-    ours = said if isinstance(said, tuple) else (said,)
+        output = adapted(**given)
+    ours = output if isinstance(output, tuple) else (output,)
     largest = 0.0
     for one, other in zip(ours, theirs, strict=True):
         off = (one - torch.from_numpy(other)).abs()
-        if "lengths" in given and off.dim() == 3:  # what is said of padding means nothing
+        if "lengths" in given and off.dim() == 3:  # the output at padding has no meaning
             off = off[torch.arange(length) < given["lengths"][:, None]]
         largest = max(largest, float(off.max()))
     if not largest <= _TOLERANCE:
-        raise UserError(f"the ONNX file says something else than the model: off by {largest:.2g}")
+        raise UserError(
+            f"the ONNX file computes something else than the model: off by {largest:.2g}"
+        )
     return largest
 
 
 @contextmanager
 def _quiet() -> "Iterator[None]":
-    """Without what torch tells about its own exporter: packages that nobody asked for."""
+    """Without the messages of torch's exporter about packages that are not needed."""
     logger = logging.getLogger("torch.onnx")
     before, logger.level = logger.level, logging.ERROR
     try:

@@ -5,9 +5,9 @@
 >>> folder = Path(tempfile.mkdtemp())
 >>> config = BERT.Config(encoder=Encoding(width=8, heads=2, layers=1, context=9))
 >>> model = BERT(config, vocabulary=11)
->>> _ = save_pretrained(Ours(kind="bert", model=model, sizes={"vocabulary": 11}), folder)
->>> loaded = from_pretrained(folder)
->>> loaded.family, loaded.plan.kind, loaded.told
+>>> _ = write_checkpoint(ModelToWrite(kind="bert", model=model, sizes={"vocabulary": 11}), folder)
+>>> loaded = read_checkpoint(folder)
+>>> loaded.family, loaded.plan.kind, loaded.notes
 ('bert', 'bert', ())
 >>> torch.equal(loaded.model.encoder.norm.weight, model.encoder.norm.weight)
 True
@@ -24,73 +24,75 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose, nearest
 from regard.hub import bert, distilbert, gpt, gpt2, marian, roberta
-from regard.hub.family import Family, Ours, Plan, architecture_of
-from regard.hub.keys import Table, to_ours, to_theirs
+from regard.hub.family import Family, ModelPlan, ModelToWrite, architecture_of
+from regard.hub.keys import TensorTable, tensors_to_ours, tensors_to_theirs
 from regard.hub.store import (
-    CONFIG,
+    CONFIG_FILE,
     SHARD_BYTES,
-    Settings,
-    read_settings,
+    ConfigValues,
+    read_config,
     read_tensors,
     write_folder,
 )
-from regard.hub.uninitialised import Undrawn
+from regard.hub.uninitialised import SkipInitialisation
 from regard.models import MODELS
 
 FAMILIES: dict[str, Family] = {
     each.name: each
     for each in (
-        bert.FAMILY,
-        roberta.FAMILY,
-        distilbert.FAMILY,
-        gpt2.FAMILY,
-        gpt.FAMILY,
-        marian.FAMILY,
+        bert.BERT_FAMILY,
+        roberta.ROBERTA_FAMILY,
+        distilbert.DISTILBERT_FAMILY,
+        gpt2.GPT2_FAMILY,
+        gpt.OPENAI_GPT_FAMILY,
+        marian.MARIAN_FAMILY,
     )
 }
 """Every kind of foreign model that is known, by its `model_type`."""
 
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+WEIGHT_DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 """How weights can be written."""
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedCheckpoint:
     """A foreign checkpoint as a model of ours."""
 
     family: str
-    plan: Plan
+    plan: ModelPlan
     model: nn.Module
-    told: tuple[str, ...]
+    notes: tuple[str, ...]
     """What there is to say of its tensors: tied ones that differ, those left out, their kind; and
     of settings that are not followed."""
 
 
-def from_pretrained(folder: Path, architecture: str | None = None) -> Loaded:
+def read_checkpoint(folder: Path, architecture: str | None = None) -> LoadedCheckpoint:
     """The model of a folder, with its weights; of another architecture than it says, if asked.
 
     What the config asks for and the weights are, down to the shapes, is compared before anything
     is built.
     """
-    settings = read_settings(folder)
+    settings = read_config(folder)
     family = family_of(settings)
-    plan = planned(family, settings, architecture)
+    plan = plan_of(family, settings, architecture)
     tensors = read_tensors(folder)
-    if plan.otherwise is not None and plan.table.lacks(tensors):
-        plan = plan.otherwise
-    if architecture is None and not settings.has("architectures") and plan.table.lacks(tensors):
-        raise unnamed(family, settings, tensors)
-    with blamed(settings.path):
-        shapes = {name: each.shape for name, each in empty(plan).state_dict().items()}
-    ours, told = to_ours(plan.table, tensors, shapes, str(folder))
-    with Undrawn():
+    if plan.fallback is not None and plan.table.missing(tensors):
+        plan = plan.fallback
+    if architecture is None and not settings.has("architectures") and plan.table.missing(tensors):
+        raise missing_architecture_error(family, settings, tensors)
+    with errors_with_file(settings.path):
+        shapes = {
+            name: each.shape for name, each in model_without_weights(plan).state_dict().items()
+        }
+    ours, notes = tensors_to_ours(plan.table, tensors, shapes, str(folder))
+    with SkipInitialisation():
         model = MODELS[plan.kind](plan.model, **plan.sizes)
     model.load_state_dict(ours)
-    return Loaded(family.name, plan, model.eval(), (*told, *plan.told))
+    return LoadedCheckpoint(family.name, plan, model.eval(), (*notes, *plan.notes))
 
 
-def save_pretrained(
-    ours: Ours,
+def write_checkpoint(
+    ours: ModelToWrite,
     folder: Path,
     *,
     family: str | None = None,
@@ -98,18 +100,20 @@ def save_pretrained(
     dtype: str = "float32",
 ) -> list[Path]:
     """Write a model as a folder that `transformers` loads, in the first family that can hold it."""
-    kind = choose("kind of weights", dtype, DTYPES)
-    chosen, config, table = written_as(ours, family)
-    tensors = to_theirs(table, ours.model.state_dict())
+    kind = choose("kind of weights", dtype, WEIGHT_DTYPES)
+    chosen, config, table = choose_family(ours, family)
+    tensors = tensors_to_theirs(table, ours.model.state_dict())
     tensors = {name: each.to("cpu", kind) for name, each in tensors.items()}
-    files = {CONFIG: {**config, "dtype": dtype}}
+    files = {CONFIG_FILE: {**config, "dtype": dtype}}
     generation = {} if chosen.generation is None else chosen.generation(ours)
     if generation:
         files["generation_config.json"] = generation
     return write_folder(folder, files, tensors, shard_bytes=shard_bytes)
 
 
-def written_as(ours: Ours, family: str | None) -> tuple[Family, dict[str, object], Table]:
+def choose_family(
+    ours: ModelToWrite, family: str | None
+) -> tuple[Family, dict[str, object], TensorTable]:
     """The family that holds a model, its config there, and where its tensors go."""
     known = {name: each for name, each in FAMILIES.items() if ours.kind in each.kinds.values()}
     if not known:
@@ -122,39 +126,43 @@ def written_as(ours: Ours, family: str | None) -> tuple[Family, dict[str, object
         known = {family: choose("family for this model", family, known)}
     reasons = []
     for name, each in known.items():
-        config = each.theirs(ours)
-        found = differs(each, config, ours)
-        if isinstance(found, Table):
+        config = each.write(ours)
+        found = match_family(each, config, ours)
+        if isinstance(found, TensorTable):
             return each, config, found
         reasons.append(f"{name} {found}")
     raise UserError(f"this {ours.kind} cannot be written for transformers: {'; '.join(reasons)}")
 
 
-def differs(family: Family, config: dict[str, object], ours: Ours) -> Table | str:
+def match_family(
+    family: Family, config: dict[str, object], ours: ModelToWrite
+) -> TensorTable | str:
     """The table of a config, if it comes to the same model when it is read; else what it cannot."""
-    settings = Settings(Path(CONFIG), config)
-    plan: Plan | None = planned(family, settings)
-    wanted, reason = dict(family.computes(ours.model)), "has other tensors"
+    settings = ConfigValues(Path(CONFIG_FILE), config)
+    plan: ModelPlan | None = plan_of(family, settings)
+    wanted, reason = dict(family.effective_settings(ours.model)), "has other tensors"
     while plan is not None:
-        there = family.computes(empty(plan))
+        there = family.effective_settings(model_without_weights(plan))
         other = [name for name in wanted if there.get(name) != wanted[name]]
-        if not other and set(empty(plan).state_dict()) == set(ours.model.state_dict()):
+        if not other and set(model_without_weights(plan).state_dict()) == set(
+            ours.model.state_dict()
+        ):
             return plan.table
         if other:
             reason = f"has {other[0]}={there.get(other[0])}, not {wanted[other[0]]}"
-        plan = plan.otherwise
+        plan = plan.fallback
     return reason
 
 
-def planned(family: Family, settings: Settings, architecture: str | None = None) -> Plan:
+def plan_of(family: Family, settings: ConfigValues, architecture: str | None = None) -> ModelPlan:
     """What a config means here; settings that no model of ours can have are refused."""
-    with blamed(settings.path):
-        return family.ours(settings, architecture_of(settings, family, architecture))
+    with errors_with_file(settings.path):
+        return family.read(settings, architecture_of(settings, family, architecture))
 
 
 @contextmanager
-def blamed(path: Path) -> Iterator[None]:
-    """What cannot be, told with the file that asks for it, unless one of its folder is named."""
+def errors_with_file(path: Path) -> Iterator[None]:
+    """What cannot be, notes with the file that asks for it, unless one of its folder is named."""
     try:
         yield
     except UserError as problem:
@@ -168,16 +176,18 @@ def blamed(path: Path) -> Iterator[None]:
         raise UserError(f"{path}: {given}{said}") from None
 
 
-def unnamed(family: Family, settings: Settings, tensors: Mapping[str, Tensor]) -> UserError:
+def missing_architecture_error(
+    family: Family, settings: ConfigValues, tensors: Mapping[str, Tensor]
+) -> UserError:
     """No architecture is named, and the first of the family is not it: those that would do."""
     fits: dict[str, int] = {}
     for name in family.kinds:
         try:
-            table = planned(family, settings, name).table
+            table = plan_of(family, settings, name).table
         except UserError:
             continue  # its settings are not those of this one
-        if not table.lacks(tensors):
-            fits[name] = len(table.every)
+        if not table.missing(tensors):
+            fits[name] = len(table.all_rows)
     best = sorted(fits, key=lambda name: -fits[name]) or list(family.kinds)
     return UserError(
         f"{settings.path}: names no architectures; say --architecture, for these weights "
@@ -185,19 +195,19 @@ def unnamed(family: Family, settings: Settings, tensors: Mapping[str, Tensor]) -
     )
 
 
-def empty(plan: Plan) -> nn.Module:
+def model_without_weights(plan: ModelPlan) -> nn.Module:
     """The model of a plan without memory for its weights: names, shapes and settings."""
-    with torch.device("meta"), Undrawn():
+    with torch.device("meta"), SkipInitialisation():
         return MODELS[plan.kind](plan.model, **plan.sizes)
 
 
-def family_of(settings: Settings) -> Family:
-    """The family of a config; one that is not known is told which are, the nearest first."""
-    name = settings.word("model_type")
+def family_of(settings: ConfigValues) -> Family:
+    """The family of a config; one that is not known is notes which are, the nearest first."""
+    name = settings.string("model_type")
     if name not in FAMILIES:
         near = nearest(name, FAMILIES)
         order = sorted(FAMILIES, key=lambda each: (each != near, each))
-        said = settings.words("architectures")
+        said = settings.strings("architectures")
         what = f" ({', '.join(said)})" if said else ""
         raise UserError(
             f"{settings.path}: models of the type {name!r}{what} are not known here. "

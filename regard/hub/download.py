@@ -6,7 +6,7 @@ Nothing else in the package opens a connection.
 from pathlib import Path
 
 from regard.core.errors import UserError
-from regard.hub.store import one_line
+from regard.hub.store import first_line
 
 _SECONDS = 5.0
 """How long the hub may take to say whether it is there."""
@@ -15,7 +15,7 @@ _WANTED = ("*.json", "*.safetensors", "*.bin", "*.txt", "*.spm", "*.model")
 """Files that a checkpoint is made of here."""
 
 
-def located(name: str | Path, *, download: bool = False) -> Path:
+def locate_checkpoint(name: str | Path, *, download: bool = False) -> Path:
     """The folder of that name; or one of the hub, fetched into its cache, if `download` says so."""
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -45,13 +45,13 @@ def _fetched(name: str) -> Path:
         if kept is not None:
             return kept
         raise UserError(
-            f"{name}: cannot be fetched from the hub: {one_line(problem)}; without a connection, "
+            f"{name}: cannot be fetched from the hub: {first_line(problem)}; without a connection, "
             "give a folder that is here"
         ) from None
     try:
         return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
     except Exception as problem:
-        raise UserError(f"{name}: was not fetched whole: {one_line(problem)}") from None
+        raise UserError(f"{name}: was not fetched whole: {first_line(problem)}") from None
 
 
 def _held(name: str) -> Path | None:

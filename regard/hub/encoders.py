@@ -1,6 +1,6 @@
-"""What BERT, RoBERTa and DistilBERT have in common: the heads, and how settings say which.
+"""What BERT, RoBERTa and DistilBERT have in common: the heads, and the settings that choose one.
 
-A family is `Names`, where its tensors stand, and its own words for the settings of an encoder.
+A family is `EncoderNames`, the names of its tensors, and its own names for an encoder's settings.
 """
 
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.hub.family import Ours, Plan
-from regard.hub.keys import Row, Table, layer
-from regard.hub.store import Settings
+from regard.hub.family import ModelPlan, ModelToWrite
+from regard.hub.keys import TensorRow, TensorTable, weight_and_bias
+from regard.hub.store import ConfigValues
 from regard.models.text.bert import BERT, Encoding
 from regard.models.text.bert_classifier import BERTClassifier
 from regard.models.text.bert_reader import BERTReader
 from regard.models.text.bert_tagger import BERTTagger
 
-ACTIVATIONS = {
+ACTIVATION_NAMES = {
     "gelu": "gelu",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -38,12 +38,12 @@ _OLD = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class EncoderNames:
     """Where a family has its tensors."""
 
     prefix: str
-    encoder: Sequence[Row]
-    words: Sequence[Row]
+    encoder: Sequence[TensorRow]
+    words: Sequence[TensorRow]
     """Of the words head, all but its output layer."""
     words_bias: str
     words_output: str
@@ -60,7 +60,7 @@ class Names:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heads:
+class HeadSettings:
     """What a config says of the layers on top."""
 
     classifier_dropout: float
@@ -70,29 +70,33 @@ class Heads:
     words_activation: str | None = None
 
 
-def plan(
-    names: Names, settings: Settings, architecture: str, encoding: Encoding, heads: Heads
-) -> Plan:
+def encoder_plan(
+    names: EncoderNames,
+    settings: ConfigValues,
+    architecture: str,
+    encoding: Encoding,
+    heads: HeadSettings,
+) -> ModelPlan:
     """What an architecture with these settings is here."""
     what = _suffix(architecture)
     if what in _BERTS:
         return _bert_plan(names, settings, what, encoding, heads)
-    sizes, labels = {"vocabulary": settings.whole("vocab_size", least=1)}, settings.labels()
+    sizes, labels = {"vocabulary": settings.integer("vocab_size", least=1)}, settings.labels()
     model: Config
     if what == "ForQuestionAnswering":
         if len(labels) != 2:
             raise UserError(f"{settings.path}: a reader has 2 scores, not num_labels={len(labels)}")
-        kind, task, rows = "bert_reader", "answer", layer("output", names.reader)
+        kind, task, rows = "bert_reader", "answer", weight_and_bias("output", names.reader)
         model = BERTReader.Config(encoder=encoding, dropout=heads.reader_dropout)
         labels = ()
     elif what == "ForTokenClassification":
-        kind, task, rows = "bert_tagger", "tag", layer("output", names.tagger)
+        kind, task, rows = "bert_tagger", "tag", weight_and_bias("output", names.tagger)
         model = BERTTagger.Config(encoder=encoding, dropout=heads.tagger_dropout)
     else:
-        labels = classes(settings)
+        labels = class_labels(settings)
         first, last = names.classifier
         kind, task = "bert_classifier", "classify"
-        rows = [*layer("pooler.dense", first), *layer("output", last)]
+        rows = [*weight_and_bias("pooler.dense", first), *weight_and_bias("output", last)]
         model = BERTClassifier.Config(
             encoder=encoding,
             activation=heads.classifier_activation,
@@ -100,19 +104,19 @@ def plan(
         )
     if labels:
         sizes["classes"] = len(labels)
-    table = Table(
+    table = TensorTable(
         [*names.encoder, *rows],
         layers=encoding.layers,
         prefix=names.prefix,
         ignored=_COUNTED,
         old=_OLD,
     )
-    return Plan(kind=kind, task=task, model=model, sizes=sizes, table=table, labels=labels)
+    return ModelPlan(kind=kind, task=task, model=model, sizes=sizes, table=table, labels=labels)
 
 
-def classes(settings: Settings) -> tuple[str, ...]:
+def class_labels(settings: ConfigValues) -> tuple[str, ...]:
     """The classes of a classifier, of which a text has one."""
-    settings.refuse_unless("problem_type", None, "single_label_classification")
+    settings.require("problem_type", None, "single_label_classification")
     labels = settings.labels()
     if len(labels) < 2:
         raise UserError(
@@ -123,25 +127,25 @@ def classes(settings: Settings) -> tuple[str, ...]:
 
 
 def _bert_plan(
-    names: Names, settings: Settings, what: str, encoding: Encoding, heads: Heads
-) -> Plan:
+    names: EncoderNames, settings: ConfigValues, what: str, encoding: Encoding, heads: HeadSettings
+) -> ModelPlan:
     """The same for those without a task of their own: guessing words, and the encoder alone."""
     words, follows = _BERTS[what]
     pooled = follows or (what == "Model" and names.pooler is not None)
-    tied = settings.truth("tie_word_embeddings", True)
+    tied = settings.boolean("tie_word_embeddings", True)
     rows = list(names.encoder)
     twice: dict[str, str] = {}
     if words:
         rows += names.words
-        rows += [Row("words.bias", (names.words_bias,))] if tied else _untied(names)
+        rows += [TensorRow("words.bias", (names.words_bias,))] if tied else _untied(names)
         twice = {names.words_output + ".weight": names.table} if tied else {}
         if tied and names.words_bias != names.words_output + ".bias":
             twice[names.words_output + ".bias"] = names.words_bias
     if pooled and names.pooler is not None:
-        rows += layer("pooler.dense", names.pooler)
+        rows += weight_and_bias("pooler.dense", names.pooler)
     if follows and names.next_sentence is not None:
-        rows += layer("next_sentence", names.next_sentence)
-    made = Plan(
+        rows += weight_and_bias("next_sentence", names.next_sentence)
+    made = ModelPlan(
         kind="bert",
         task="masked_lm",
         model=BERT.Config(
@@ -152,8 +156,8 @@ def _bert_plan(
             pooled=pooled,
             next_sentence=follows,
         ),
-        sizes={"vocabulary": settings.whole("vocab_size", least=1)},
-        table=Table(
+        sizes={"vocabulary": settings.integer("vocab_size", least=1)},
+        table=TensorTable(
             rows,
             layers=encoding.layers,
             prefix=names.prefix,
@@ -166,14 +170,14 @@ def _bert_plan(
     if what != "Model" or not pooled:
         return made
     bare = replace(names, pooler=None)  # some files of encoders alone were saved without it
-    return replace(made, otherwise=_bert_plan(bare, settings, what, encoding, heads))
+    return replace(made, fallback=_bert_plan(bare, settings, what, encoding, heads))
 
 
-def _untied(names: Names) -> list[Row]:
+def _untied(names: EncoderNames) -> list[TensorRow]:
     """An output layer of its own, with the bias that counts then."""
     return [
-        Row("words.output.weight", (names.words_output + ".weight",)),
-        Row("words.bias", (names.words_output + ".bias",)),
+        TensorRow("words.output.weight", (names.words_output + ".weight",)),
+        TensorRow("words.bias", (names.words_output + ".bias",)),
     ]
 
 
@@ -186,14 +190,14 @@ def _suffix(architecture: str) -> str:
     return next(each for each in (*_BERTS, *_TASKED.values()) if architecture.endswith(each))
 
 
-def kinds(name: str, *, follows: bool) -> dict[str, str]:
+def encoder_kinds(name: str, *, follows: bool) -> dict[str, str]:
     """Names in MODELS by the architectures of a family; some know what sentences follow."""
     berts = [each for each, (_, asked) in _BERTS.items() if follows or not asked]
     tasked = {f"{name}{what}": kind for kind, what in _TASKED.items()}
     return {**{f"{name}{each}": "bert" for each in berts}, **tasked}
 
 
-def architecture(name: str, ours: Ours) -> str:
+def encoder_architecture(name: str, ours: ModelToWrite) -> str:
     """The architecture of a family that has the heads of a model."""
     model = ours.model
     if not isinstance(model, BERT):
@@ -215,7 +219,7 @@ def head_dropout(model: nn.Module) -> float | None:
     return None if held is None else held.dropout
 
 
-def computes(model: nn.Module) -> dict[str, object]:
+def encoder_settings(model: nn.Module) -> dict[str, object]:
     """What the settings of a model come to when it is used, with nothing left unsaid."""
     encoding = encoding_of(model)
     found: dict[str, object] = {
@@ -242,7 +246,7 @@ def computes(model: nn.Module) -> dict[str, object]:
     return found
 
 
-def labelled(labels: tuple[str, ...]) -> dict[str, object]:
+def label_settings(labels: tuple[str, ...]) -> dict[str, object]:
     """How a config names classes."""
     if not labels:
         return {}
@@ -252,9 +256,9 @@ def labelled(labels: tuple[str, ...]) -> dict[str, object]:
     }
 
 
-def theirs_of(activation: str) -> str:
+def activation_name(activation: str) -> str:
     """Their name of one of our activations."""
-    return next(their for their, our in ACTIVATIONS.items() if our == activation)
+    return next(their for their, our in ACTIVATION_NAMES.items() if our == activation)
 
 
 _BERTS: dict[str, tuple[bool, bool]] = {

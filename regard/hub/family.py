@@ -1,8 +1,8 @@
 """Family: how the checkpoints of one kind of foreign model become ours, and ours become theirs.
 
-A family is two functions over settings: from a config.json to a `Plan`, which says what model of
-ours it is and where its tensors stand, and from a model of ours to a config.json. What is written
-is read again before it is kept, so that a family that cannot hold a model says so.
+A family is two functions over settings: from a config.json to a `ModelPlan`, our model and
+the names of its tensors, and from a model of ours to a config.json. A checkpoint is read again before it is
+kept, so that a family that cannot hold a model is refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError, nearest
-from regard.hub.keys import Table
-from regard.hub.store import Settings
+from regard.hub.keys import TensorTable
+from regard.hub.store import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ModelPlan:
     """What a foreign config means here."""
 
     kind: str
@@ -28,20 +28,20 @@ class Plan:
     """Its settings."""
     sizes: Mapping[str, int]
     """What else it is built from: `vocabulary`, `classes`."""
-    table: Table
+    table: TensorTable
     """Where its tensors stand."""
     labels: tuple[str, ...] = ()
     """Its classes by name."""
-    otherwise: "Plan | None" = None
+    fallback: "ModelPlan | None" = None
     """What it is if tensors are missing that some files do without: a pooler, say."""
     data: Mapping[str, object] = field(default_factory=dict)
     """What the folder says of its task, as the `[data]` table of a recipe has it."""
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     """What it says besides that is not followed here."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ours:
+class ModelToWrite:
     """A model of ours that is to be written."""
 
     kind: str
@@ -62,20 +62,20 @@ class Family:
     """Its `model_type`."""
     kinds: Mapping[str, str]
     """Names in MODELS by the name of each architecture."""
-    ours: Callable[[Settings, str], Plan]
+    read: Callable[[ConfigValues, str], ModelPlan]
     """From a config and the name of an architecture to what it means here."""
-    theirs: Callable[[Ours], dict[str, object]]
+    write: Callable[[ModelToWrite], dict[str, object]]
     """From a model of ours to a config, `architectures` among it."""
-    computes: Callable[[nn.Module], Mapping[str, object]]
+    effective_settings: Callable[[nn.Module], Mapping[str, object]]
     """What the settings of a model of ours come to when it is used, with nothing left unsaid: what
     is read of a config that was written must come to the same."""
-    generation: Callable[[Ours], dict[str, object]] | None = None
+    generation: Callable[[ModelToWrite], dict[str, object]] | None = None
     """generation_config.json, for families that write text; nothing for models that do not."""
 
 
-def architecture_of(settings: Settings, family: Family, given: str | None = None) -> str:
+def architecture_of(settings: ConfigValues, family: Family, given: str | None = None) -> str:
     """The architecture that a config names, or the one that is wanted of it instead."""
-    named = settings.words("architectures")
+    named = settings.strings("architectures")
     name = given or (named[0] if named else next(iter(family.kinds)))
     if name not in family.kinds:
         near = nearest(name, family.kinds)

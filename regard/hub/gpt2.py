@@ -1,12 +1,19 @@
 """GPT-2's checkpoints (Radford et al. 2019)."""
 
 from regard.core.errors import choose
-from regard.hub.encoders import ACTIVATIONS, theirs_of
-from regard.hub.family import Family, Ours, Plan
-from regard.hub.gpts import Names, body_of, computes, generation, read, written
-from regard.hub.store import Settings
+from regard.hub.encoders import ACTIVATION_NAMES, activation_name
+from regard.hub.family import Family, ModelPlan, ModelToWrite
+from regard.hub.gpts import (
+    DecoderNames,
+    decoder_config,
+    decoder_plan,
+    decoder_settings,
+    generation_config,
+    gpt_of,
+)
+from regard.hub.store import ConfigValues
 
-_NAMES = Names(
+_NAMES = DecoderNames(
     tokens="wte",
     positions="wpe",
     last="ln_f",
@@ -16,33 +23,33 @@ _NAMES = Names(
 )
 
 
-def _ours(settings: Settings, name: str) -> Plan:
+def _read(settings: ConfigValues, name: str) -> ModelPlan:
     """What a config of GPT-2 means here."""
-    settings.refuse_unless("scale_attn_weights", True)
-    settings.refuse_unless("scale_attn_by_inverse_layer_idx", False)
-    settings.refuse_unless("add_cross_attention", False)
-    given = settings.word("activation_function", "gelu_new")
-    activation = choose("activation_function", given, ACTIVATIONS)
-    return read(_NAMES, settings, name, activation, norm="before")
+    settings.require("scale_attn_weights", True)
+    settings.require("scale_attn_by_inverse_layer_idx", False)
+    settings.require("add_cross_attention", False)
+    given = settings.string("activation_function", "gelu_new")
+    activation = choose("activation_function", given, ACTIVATION_NAMES)
+    return decoder_plan(_NAMES, settings, name, activation, norm="before")
 
 
-def _theirs(said: Ours) -> dict[str, object]:
+def _write(said: ModelToWrite) -> dict[str, object]:
     """The config of a GPT-2."""
-    c = body_of(said.model).config
+    c = gpt_of(said.model).config
     names = {"gelu_tanh": "gelu_new"}
     return {
         "model_type": "gpt2",
-        **written(_NAMES, said),
+        **decoder_config(_NAMES, said),
         "n_inner": c.hidden,
-        "activation_function": names.get(c.activation) or theirs_of(c.activation),
+        "activation_function": names.get(c.activation) or activation_name(c.activation),
     }
 
 
-FAMILY = Family(
+GPT2_FAMILY = Family(
     name="gpt2",
     kinds=_NAMES.kinds,
-    ours=_ours,
-    theirs=_theirs,
-    computes=computes,
-    generation=generation,
+    read=_read,
+    write=_write,
+    effective_settings=decoder_settings,
+    generation=generation_config,
 )

@@ -1,7 +1,7 @@
 """What OpenAI GPT and GPT-2 have in common: layers, heads, and how both are written.
 
-Their matrices are kept as x W and turned on the way. A family is `Names` and its own words for the
-settings.
+Their matrices are stored as x W and transposed on the way. A family is `DecoderNames` and its own
+names for the settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.hub.encoders import classes, labelled
-from regard.hub.family import Ours, Plan
-from regard.hub.keys import Row, Table, layer
-from regard.hub.store import MOST_LAYERS, Settings, said_in
+from regard.hub.encoders import class_labels, label_settings
+from regard.hub.family import ModelPlan, ModelToWrite
+from regard.hub.keys import TensorRow, TensorTable, weight_and_bias
+from regard.hub.store import MOST_LAYERS, ConfigValues, read_optional_json
 from regard.models.language.gpt import GPT
 from regard.models.text.gpt_classifier import GPTClassifier
 
@@ -22,7 +22,7 @@ _PREFIX = "transformer."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Names:
+class DecoderNames:
     """Where a family has its tensors, and what its architectures are called."""
 
     tokens: str
@@ -41,11 +41,11 @@ class Names:
         return {self.causal: "gpt", self.bare: "gpt", self.classifier: "gpt_classifier"}
 
 
-def _rows(names: Names, body: str, *, tied: bool) -> list[Row]:
+def _rows(names: DecoderNames, body: str, *, tied: bool) -> list[TensorRow]:
     """The tensors of a GPT that is called `body` here."""
     block, ours = f"{_PREFIX}h.{{}}.", f"{body}layers.{{}}."
-    last = [] if names.last is None else layer(f"{body}norm", f"{_PREFIX}{names.last}")
-    output = [] if tied else [Row(f"{body}output.weight", ("lm_head.weight",))]
+    last = [] if names.last is None else weight_and_bias(f"{body}norm", f"{_PREFIX}{names.last}")
+    output = [] if tied else [TensorRow(f"{body}output.weight", ("lm_head.weight",))]
     turned = {
         "attention.project": "attn.c_attn",
         "attention.merge": "attn.c_proj",
@@ -53,31 +53,33 @@ def _rows(names: Names, body: str, *, tied: bool) -> list[Row]:
         "feedforward.narrow": "mlp.c_proj",
     }
     return [
-        Row(f"{body}embed.table.weight", (f"{_PREFIX}{names.tokens}.weight",)),
-        Row(f"{body}position.table", (f"{_PREFIX}{names.positions}.weight",)),
+        TensorRow(f"{body}embed.table.weight", (f"{_PREFIX}{names.tokens}.weight",)),
+        TensorRow(f"{body}position.table", (f"{_PREFIX}{names.positions}.weight",)),
         *(
             row
             for one, other in turned.items()
-            for row in layer(ours + one, block + other, transposed=True)
+            for row in weight_and_bias(ours + one, block + other, transposed=True)
         ),
-        *layer(f"{ours}around_attention.norm", f"{block}ln_1"),
-        *layer(f"{ours}around_feedforward.norm", f"{block}ln_2"),
+        *weight_and_bias(f"{ours}around_attention.norm", f"{block}ln_1"),
+        *weight_and_bias(f"{ours}around_feedforward.norm", f"{block}ln_2"),
         *last,
         *output,
     ]
 
 
-def read(names: Names, settings: Settings, architecture: str, activation: str, norm: str) -> Plan:
+def decoder_plan(
+    names: DecoderNames, settings: ConfigValues, architecture: str, activation: str, norm: str
+) -> ModelPlan:
     """What a config means here."""
-    width = settings.whole("n_embd")
+    width = settings.integer("n_embd")
     has_words = architecture == names.causal
-    tied = settings.truth("tie_word_embeddings", True) or not has_words
+    tied = settings.boolean("tie_word_embeddings", True) or not has_words
     body: dict[str, object] = {
         "width": width,
-        "heads": settings.whole("n_head"),
-        "layers": settings.whole("n_layer", most=MOST_LAYERS),
-        "context": settings.whole("n_positions", settings.whole("n_ctx", 512)),
-        "hidden": settings.whole("n_inner", 4 * width),
+        "heads": settings.integer("n_head"),
+        "layers": settings.integer("n_layer", most=MOST_LAYERS),
+        "context": settings.integer("n_positions", settings.integer("n_ctx", 512)),
+        "hidden": settings.integer("n_inner", 4 * width),
         "activation": activation,
         "norm": norm,
         "tied": tied,
@@ -87,9 +89,9 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
         "attention_dropout": settings.number("attn_pdrop", 0.1),
     }
     made = GPT.Config.model_validate(body)
-    sizes = {"vocabulary": settings.whole("vocab_size", least=1)}
+    sizes = {"vocabulary": settings.integer("vocab_size", least=1)}
     if architecture != names.classifier:
-        table = Table(
+        table = TensorTable(
             _rows(names, "", tied=tied),
             layers=made.layers,
             prefix=_PREFIX,
@@ -97,7 +99,7 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
             tied={"lm_head.weight": f"{_PREFIX}{names.tokens}.weight"} if tied else {},
             ignored=_TRIANGLES,
         )
-        return Plan(
+        return ModelPlan(
             kind="gpt",
             task="language_model",
             model=made,
@@ -105,15 +107,15 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
             table=table,
             data={"stop_at_end": _ends(settings)},
         )
-    labels = classes(settings)
+    labels = class_labels(settings)
     model: Config = GPTClassifier.Config(body=made, dropout=0.0)
-    return Plan(
+    return ModelPlan(
         kind="gpt_classifier",
         task="classify",
         model=model,
         sizes={**sizes, "classes": len(labels)},
-        table=Table(
-            [*_rows(names, "body.", tied=True), Row("output.weight", ("score.weight",))],
+        table=TensorTable(
+            [*_rows(names, "body.", tied=True), TensorRow("output.weight", ("score.weight",))],
             layers=made.layers,
             prefix=_PREFIX,
             ignored=_TRIANGLES,
@@ -122,13 +124,13 @@ def read(names: Names, settings: Settings, architecture: str, activation: str, n
     )
 
 
-def _ends(settings: Settings) -> bool:
+def _ends(settings: ConfigValues) -> bool:
     """Does the folder name a token that ends texts?"""
     path = settings.path.parent / "generation_config.json"
-    return Settings(path, {**settings.values, **said_in(path)}).has("eos_token_id")
+    return ConfigValues(path, {**settings.values, **read_optional_json(path)}).has("eos_token_id")
 
 
-def body_of(model: nn.Module) -> GPT:
+def gpt_of(model: nn.Module) -> GPT:
     """The GPT that a model is, or has."""
     found = model.body if isinstance(model, GPTClassifier) else model
     if not isinstance(found, GPT):
@@ -136,9 +138,9 @@ def body_of(model: nn.Module) -> GPT:
     return found
 
 
-def written(names: Names, ours: Ours) -> dict[str, object]:
+def decoder_config(names: DecoderNames, ours: ModelToWrite) -> dict[str, object]:
     """A config, but for the activation and what only one family has."""
-    c = body_of(ours.model).config
+    c = gpt_of(ours.model).config
     classifies = isinstance(ours.model, GPTClassifier)
     said = ours.specials
     return {
@@ -154,13 +156,13 @@ def written(names: Names, ours: Ours) -> dict[str, object]:
         "attn_pdrop": c.dropout if c.attention_dropout is None else c.attention_dropout,
         "tie_word_embeddings": c.tied,
         **{f"{role}_token_id": said.get(role) for role in ("bos", "eos", "pad")},
-        **labelled(ours.labels),
+        **label_settings(ours.labels),
     }
 
 
-def computes(model: nn.Module) -> Mapping[str, object]:
+def decoder_settings(model: nn.Module) -> Mapping[str, object]:
     """What the settings of a model come to when it is used, with nothing left unsaid."""
-    c = body_of(model).config
+    c = gpt_of(model).config
     found: dict[str, object] = c.model_dump(
         exclude={"dropout", "embedding_dropout", "attention_dropout", "recompute", "source"}
     )
@@ -171,14 +173,14 @@ def computes(model: nn.Module) -> Mapping[str, object]:
     return found
 
 
-def generation(ours: Ours) -> dict[str, object]:
+def generation_config(ours: ModelToWrite) -> dict[str, object]:
     """generation_config.json: where texts begin and end, and how long they may be."""
     if isinstance(ours.model, GPTClassifier):
         return {}
     said: Sequence[str] = ("bos", "eos", "pad")
     return {
         **{f"{role}_token_id": ours.specials[role] for role in said if role in ours.specials},
-        "max_length": body_of(ours.model).context_limit,
+        "max_length": gpt_of(ours.model).context_limit,
     }
 
 

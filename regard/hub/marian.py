@@ -13,10 +13,10 @@ from typing import Literal
 from torch import nn
 
 from regard.core.errors import UserError, choose
-from regard.hub.encoders import ACTIVATIONS, theirs_of
-from regard.hub.family import Family, Ours, Plan
-from regard.hub.keys import Row, Table, layer
-from regard.hub.store import MOST_LAYERS, Settings, said_in, shortened
+from regard.hub.encoders import ACTIVATION_NAMES, activation_name
+from regard.hub.family import Family, ModelPlan, ModelToWrite
+from regard.hub.keys import TensorRow, TensorTable, weight_and_bias
+from regard.hub.store import MOST_LAYERS, ConfigValues, read_optional_json, short_json
 from regard.models.translation.transformer import Transformer
 
 _ARCHITECTURE = "MarianMTModel"
@@ -28,69 +28,77 @@ _OUTPUT = "lm_head.weight"
 _GENERATION = "generation_config.json"
 
 
-def attention(ours: str, theirs: str) -> list[Row]:
+def _self_attention(ours: str, theirs: str) -> list[TensorRow]:
     """Self-attention, whose three projections are one here."""
     asked = [f"{theirs}.{each}_proj" for each in "qkv"]
-    return [*layer(f"{ours}.project", *asked), *layer(f"{ours}.merge", f"{theirs}.out_proj")]
+    return [
+        *weight_and_bias(f"{ours}.project", *asked),
+        *weight_and_bias(f"{ours}.merge", f"{theirs}.out_proj"),
+    ]
 
 
-def _cross(ours: str, theirs: str) -> list[Row]:
+def _cross(ours: str, theirs: str) -> list[TensorRow]:
     """Attention to the source."""
     named = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "merge": "out_proj"}
     pairs = ((f"{ours}.{one}", f"{theirs}.{other}") for one, other in named.items())
-    return [row for one, other in pairs for row in layer(one, other)]
+    return [row for one, other in pairs for row in weight_and_bias(one, other)]
 
 
-def block(side: str) -> list[Row]:
+def _layer(side: str) -> list[TensorRow]:
     """A layer of the encoder or the decoder, `{}` its number."""
     ours, theirs = f"{side}.{{}}.", f"{_PREFIX}{side}.layers.{{}}."
     looks = [
         *_cross(f"{ours}cross", f"{theirs}encoder_attn"),
-        *layer(f"{ours}around_cross.norm", f"{theirs}encoder_attn_layer_norm"),
+        *weight_and_bias(f"{ours}around_cross.norm", f"{theirs}encoder_attn_layer_norm"),
     ]
     return [
-        *attention(f"{ours}attention", f"{theirs}self_attn"),
-        *layer(f"{ours}around_attention.norm", f"{theirs}self_attn_layer_norm"),
+        *_self_attention(f"{ours}attention", f"{theirs}self_attn"),
+        *weight_and_bias(f"{ours}around_attention.norm", f"{theirs}self_attn_layer_norm"),
         *(looks if side == "decoder" else []),
-        *layer(f"{ours}feedforward.widen", f"{theirs}fc1"),
-        *layer(f"{ours}feedforward.narrow", f"{theirs}fc2"),
-        *layer(f"{ours}around_feedforward.norm", f"{theirs}final_layer_norm"),
+        *weight_and_bias(f"{ours}feedforward.widen", f"{theirs}fc1"),
+        *weight_and_bias(f"{ours}feedforward.narrow", f"{theirs}fc2"),
+        *weight_and_bias(f"{ours}around_feedforward.norm", f"{theirs}final_layer_norm"),
     ]
 
 
-_EMBEDDINGS: dict[str, tuple[tuple[Row, ...], dict[str, str]]] = {
+_EMBEDDINGS: dict[str, tuple[tuple[TensorRow, ...], dict[str, str]]] = {
     "all": (
-        (Row("embed.table.weight", (_SHARED,)),),
+        (TensorRow("embed.table.weight", (_SHARED,)),),
         {_SOURCES: _SHARED, _TARGETS: _SHARED, _OUTPUT: _SHARED},
     ),
     "decoder": (
-        (Row("source_embed.table.weight", (_SOURCES,)), Row("embed.table.weight", (_TARGETS,))),
+        (
+            TensorRow("source_embed.table.weight", (_SOURCES,)),
+            TensorRow("embed.table.weight", (_TARGETS,)),
+        ),
         {_OUTPUT: _TARGETS},
     ),
     "none": (
         (
-            Row("source_embed.table.weight", (_SOURCES,)),
-            Row("embed.table.weight", (_TARGETS,)),
-            Row("output.weight", (_OUTPUT,)),
+            TensorRow("source_embed.table.weight", (_SOURCES,)),
+            TensorRow("embed.table.weight", (_TARGETS,)),
+            TensorRow("output.weight", (_OUTPUT,)),
         ),
         {},
     ),
 }
-"""Where the tables of words stand, and which are tied, by what `shared` says."""
+"""Where the tables of words stand, and which are tied, by what `_shared_embeddings` says."""
 
 
-def table(config: Transformer.Config) -> Table:
+def _tensor_table(config: Transformer.Config) -> TensorTable:
     """All tensors of a Marian."""
     rows, tied = _EMBEDDINGS[config.shared]
     layers = {"encoder": config.encoder_layers, "decoder": config.decoder_layers}
     numbered = [
-        row.numbered(number)
+        row.for_layer(number)
         for side, count in layers.items()
         for number in range(count)
-        for row in block(side)
+        for row in _layer(side)
     ]
-    bias = [Row("bias", ("final_logits_bias",), lifted=True)] if config.output_bias else []
-    return Table(
+    bias = (
+        [TensorRow("bias", ("final_logits_bias",), unsqueezed=True)] if config.output_bias else []
+    )
+    return TensorTable(
         [*rows, *numbered, *bias],
         prefix=_PREFIX,
         tied=tied,
@@ -98,53 +106,53 @@ def table(config: Transformer.Config) -> Table:
     )
 
 
-def _ours(settings: Settings, name: str) -> Plan:
+def _read(settings: ConfigValues, name: str) -> ModelPlan:
     """What a config of Marian means here."""
     for key, known in _PLAIN.items():
-        settings.refuse_unless(key, known)
-    words = settings.whole("vocab_size", least=1)
+        settings.require(key, known)
+    words = settings.integer("vocab_size", least=1)
     sizes = {
-        "vocabulary": settings.whole("decoder_vocab_size", words, least=1),
+        "vocabulary": settings.integer("decoder_vocab_size", words, least=1),
         "source_vocabulary": words,
     }
     said = _generating(settings)
     for each in (settings, said):
         if each.has("decoder_start_token_id"):
-            each.whole("decoder_start_token_id", most=sizes["vocabulary"] - 1)
-    activation = settings.word("activation_function", "gelu")
+            each.integer("decoder_start_token_id", most=sizes["vocabulary"] - 1)
+    activation = settings.string("activation_function", "gelu")
     config = Transformer.Config(
-        width=settings.whole("d_model"),
+        width=settings.integer("d_model"),
         heads=_same(settings, "attention_heads"),
-        encoder_layers=settings.whole("encoder_layers", most=MOST_LAYERS),
-        decoder_layers=settings.whole("decoder_layers", most=MOST_LAYERS),
+        encoder_layers=settings.integer("encoder_layers", most=MOST_LAYERS),
+        decoder_layers=settings.integer("decoder_layers", most=MOST_LAYERS),
         hidden=_same(settings, "ffn_dim"),
-        activation=choose("activation_function", activation, ACTIVATIONS),
+        activation=choose("activation_function", activation, ACTIVATION_NAMES),
         norm="after",
         position="sinusoidal_halves",
-        context=settings.whole("max_position_embeddings"),
-        scaled=settings.truth("scale_embedding", False),
-        shared=shared(settings),
+        context=settings.integer("max_position_embeddings"),
+        scaled=settings.boolean("scale_embedding", False),
+        shared=_shared_embeddings(settings),
         output_bias=True,
         dropout=settings.number("dropout", 0.1),
         attention_dropout=settings.number("attention_dropout", 0.0),
         activation_dropout=settings.number("activation_dropout", 0.0),
     )
     bare = config.model_copy(update={"output_bias": False})
-    made = Plan(
+    made = ModelPlan(
         kind="transformer",
         task="translate",
         model=config,
         sizes=sizes,
-        table=table(config),
+        table=_tensor_table(config),
         data=_searching(said),
-        told=_unfollowed(settings, said),
+        notes=_unfollowed(settings, said),
     )
-    return replace(made, otherwise=replace(made, model=bare, table=table(bare)))
+    return replace(made, fallback=replace(made, model=bare, table=_tensor_table(bare)))
 
 
-def _same(settings: Settings, name: str) -> int:
+def _same(settings: ConfigValues, name: str) -> int:
     """A setting that both stacks have, and must have alike here."""
-    one, other = (settings.whole(f"{side}_{name}") for side in ("encoder", "decoder"))
+    one, other = (settings.integer(f"{side}_{name}") for side in ("encoder", "decoder"))
     if one != other:
         raise UserError(
             f"{settings.path}: encoder_{name}={one} and decoder_{name}={other} are one setting "
@@ -153,10 +161,10 @@ def _same(settings: Settings, name: str) -> int:
     return one
 
 
-def shared(settings: Settings) -> Literal["none", "decoder", "all"]:
+def _shared_embeddings(settings: ConfigValues) -> Literal["none", "decoder", "all"]:
     """Which tables of words are one."""
-    tied = settings.truth("tie_word_embeddings", True)
-    if not settings.truth("share_encoder_decoder_embeddings", True):
+    tied = settings.boolean("tie_word_embeddings", True)
+    if not settings.boolean("share_encoder_decoder_embeddings", True):
         return "decoder" if tied else "none"
     if not tied:
         raise UserError(
@@ -166,40 +174,40 @@ def shared(settings: Settings) -> Literal["none", "decoder", "all"]:
     return "all"
 
 
-def _generating(settings: Settings) -> Settings:
+def _generating(settings: ConfigValues) -> ConfigValues:
     """How outputs are made: what generation_config.json says, and config.json where it does not."""
     path = settings.path.parent / _GENERATION
-    held = said_in(path)
-    return Settings(path if held else settings.path, {**settings.values, **held})
+    held = read_optional_json(path)
+    return ConfigValues(path if held else settings.path, {**settings.values, **held})
 
 
-def _searching(said: Settings) -> dict[str, object]:
+def _searching(said: ConfigValues) -> dict[str, object]:
     """How outputs are searched for, as the `[data]` table of a recipe has it.
 
     Their longest output counts the mark in front and the one that ends it, and their new tokens
     count the one that ends them; ours counts neither.
     """
     if said.has("max_new_tokens"):
-        most = said.whole("max_new_tokens") - 1
+        most = said.integer("max_new_tokens") - 1
     else:
-        most = said.whole("max_length", said.whole("max_position_embeddings")) - 2
+        most = said.integer("max_length", said.integer("max_position_embeddings")) - 2
     search = {
-        "width": max(1, said.whole("num_beams", 1, most=1024)),
+        "width": max(1, said.integer("num_beams", 1, most=1024)),
         "length_penalty": "average",
         "alpha": said.number("length_penalty", 1.0),
         "max_length": max(1, most),
         "max_per_source": 0.0,
-        "no_repeat": said.whole("no_repeat_ngram_size", 0),
+        "no_repeat": said.integer("no_repeat_ngram_size", 0),
         "pads": False,
     }
     return {"search": search}
 
 
-def _unfollowed(settings: Settings, said: Settings) -> tuple[str, ...]:
+def _unfollowed(settings: ConfigValues, said: ConfigValues) -> tuple[str, ...]:
     """Settings of the search that change outputs there, and that nothing here follows."""
     file = said.path.name
     found = [
-        f"{file}: {name}={shortened(said.values[name])} is not followed here"
+        f"{file}: {name}={short_json(said.values[name])} is not followed here"
         for name, nothing in _UNFOLLOWED.items()
         if said.has(name) and said.values[name] != nothing
     ]
@@ -208,9 +216,9 @@ def _unfollowed(settings: Settings, said: Settings) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _theirs(said: Ours) -> dict[str, object]:
+def _write(said: ModelToWrite) -> dict[str, object]:
     """The config of a Marian."""
-    c = transformer(said.model).config
+    c = _transformer(said.model).config
     hidden = c.hidden or 4 * c.width
     marks = said.specials
     begin = marks.get("bos", marks.get("pad"))
@@ -225,7 +233,7 @@ def _theirs(said: Ours) -> dict[str, object]:
         **{f"{side}_ffn_dim": hidden for side in ("encoder", "decoder")},
         "encoder_layers": c.encoder_layers,
         "decoder_layers": c.decoder_layers,
-        "activation_function": theirs_of(c.activation),
+        "activation_function": activation_name(c.activation),
         "max_position_embeddings": c.context,
         "scale_embedding": c.scaled,
         "static_position_embeddings": True,
@@ -242,7 +250,7 @@ def _theirs(said: Ours) -> dict[str, object]:
     }
 
 
-def transformer(model: nn.Module) -> Transformer:
+def _transformer(model: nn.Module) -> Transformer:
     """The model, if it is one that Marian has."""
     if not isinstance(model, Transformer):
         raise UserError(f"a {type(model).__name__} is no Transformer")
@@ -251,30 +259,30 @@ def transformer(model: nn.Module) -> Transformer:
 
 def _computes(model: nn.Module) -> Mapping[str, object]:
     """What the settings of a model come to when it is used, with nothing left unsaid."""
-    c = transformer(model).config
+    c = _transformer(model).config
     dropouts = {name for name in type(c).model_fields if name.endswith("dropout")}
     found: dict[str, object] = c.model_dump(exclude=dropouts | {"output_bias", "source"})
     found["hidden"] = c.hidden or 4 * c.width
     return found
 
 
-def _generation(said: Ours) -> dict[str, object]:
+def _generation(said: ModelToWrite) -> dict[str, object]:
     """generation_config.json: where outputs begin and end, and how they are searched for."""
-    marks, config = said.specials, _theirs(said)
+    marks, config = said.specials, _write(said)
     pad = marks.get("pad")
     search = said.data.get("search")
     found = search if isinstance(search, Mapping) else {}
-    searched = Settings(Path("recipe.toml"), found)
-    most = transformer(said.model).config.context - 2
+    searched = ConfigValues(Path("recipe.toml"), found)
+    most = _transformer(said.model).config.context - 2
     written: dict[str, object] = {
         "pad_token_id": pad,
         "eos_token_id": marks.get("eos"),
         "forced_eos_token_id": marks.get("eos"),
         "decoder_start_token_id": config["decoder_start_token_id"],
-        "max_length": searched.whole("max_length", most) + 2,
-        "num_beams": searched.whole("width", 4),
+        "max_length": searched.integer("max_length", most) + 2,
+        "num_beams": searched.integer("width", 4),
         "length_penalty": searched.number("alpha", 1.0),
-        "no_repeat_ngram_size": searched.whole("no_repeat", 0) or None,
+        "no_repeat_ngram_size": searched.integer("no_repeat", 0) or None,
         "bad_words_ids": None if pad is None else [[pad]],
     }
     return {name: value for name, value in written.items() if value is not None}
@@ -306,11 +314,11 @@ _UNFOLLOWED: dict[str, object] = {
 }
 """Settings of `generate` that the search here does not have, and what of each says nothing."""
 
-FAMILY = Family(
+MARIAN_FAMILY = Family(
     name="marian",
     kinds={_ARCHITECTURE: "transformer"},
-    ours=_ours,
-    theirs=_theirs,
-    computes=_computes,
+    read=_read,
+    write=_write,
+    effective_settings=_computes,
     generation=_generation,
 )

@@ -7,18 +7,25 @@ from dataclasses import replace
 
 from regard.core.errors import UserError
 from regard.hub import bert
-from regard.hub.encoders import Names, architecture, computes, encoding_of, kinds, plan
-from regard.hub.family import Family, Ours, Plan
-from regard.hub.keys import layer
-from regard.hub.store import Settings
+from regard.hub.encoders import (
+    EncoderNames,
+    encoder_architecture,
+    encoder_kinds,
+    encoder_plan,
+    encoder_settings,
+    encoding_of,
+)
+from regard.hub.family import Family, ModelPlan, ModelToWrite
+from regard.hub.keys import weight_and_bias
+from regard.hub.store import ConfigValues
 
-_NAMES = Names(
+_NAMES = EncoderNames(
     prefix="roberta.",
-    encoder=bert.rows("roberta."),
+    encoder=bert.bert_rows("roberta."),
     table="roberta.embeddings.word_embeddings.weight",
     words=[
-        *layer("words.dense", "lm_head.dense"),
-        *layer("words.norm", "lm_head.layer_norm"),
+        *weight_and_bias("words.dense", "lm_head.dense"),
+        *weight_and_bias("words.norm", "lm_head.layer_norm"),
     ],
     words_bias="lm_head.bias",
     words_output="lm_head.decoder",
@@ -27,30 +34,30 @@ _NAMES = Names(
 )
 
 
-def _ours(settings: Settings, name: str) -> Plan:
+def _read(settings: ConfigValues, name: str) -> ModelPlan:
     """What a config of RoBERTa means here."""
-    pad = settings.whole("pad_token_id", 1)
-    rows = settings.whole("max_position_embeddings")
+    pad = settings.integer("pad_token_id", 1)
+    rows = settings.integer("max_position_embeddings")
     if rows <= pad + 1:
         raise UserError(
             f"{settings.path}: max_position_embeddings={rows} leaves no position after "
             f"pad_token_id={pad}"
         )
     update = {"uncounted": pad, "context": rows - pad - 1}
-    encoding = bert.encoding(settings).model_copy(update=update)
+    encoding = bert.bert_encoding(settings).model_copy(update=update)
     # The words head has gelu, whatever the layers have.
-    heads = replace(bert.heads(settings), words_activation="gelu")
-    return plan(_NAMES, settings, name, encoding, heads)
+    heads = replace(bert.bert_heads(settings), words_activation="gelu")
+    return encoder_plan(_NAMES, settings, name, encoding, heads)
 
 
-def _theirs(written: Ours) -> dict[str, object]:
+def _write(written: ModelToWrite) -> dict[str, object]:
     """The config of a RoBERTa."""
     c = encoding_of(written.model)
     pad = c.uncounted or 0
     return {
-        "architectures": [architecture("Roberta", written)],
+        "architectures": [encoder_architecture("Roberta", written)],
         "model_type": "roberta",
-        **bert.shared(written),
+        **bert.bert_config(written),
         "max_position_embeddings": c.context + pad + 1,
         "pad_token_id": pad,
         "bos_token_id": written.specials.get("bos", 0),
@@ -58,10 +65,10 @@ def _theirs(written: Ours) -> dict[str, object]:
     }
 
 
-FAMILY = Family(
+ROBERTA_FAMILY = Family(
     name="roberta",
-    kinds=kinds("Roberta", follows=False),
-    ours=_ours,
-    theirs=_theirs,
-    computes=computes,
+    kinds=encoder_kinds("Roberta", follows=False),
+    read=_read,
+    write=_write,
+    effective_settings=encoder_settings,
 )

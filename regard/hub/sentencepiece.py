@@ -11,15 +11,15 @@ from pathlib import Path
 
 from regard.core.errors import UserError
 
-NORMAL, UNKNOWN, CONTROL, CHOSEN, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Kinds of pieces; CHOSEN are the symbols that whoever trained it had chosen."""
 
-UNIGRAM, PAIRS = 1, 2
+UNIGRAM, BPE = 1, 2
 """Kinds of models."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class ScoredPiece:
     """A piece of words."""
 
     text: str
@@ -31,7 +31,7 @@ class Piece:
 class SentencePiece:
     """What there is to a model."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ScoredPiece, ...]
     kind: int
     rules: bytes
     """How a text is cleaned, for data/text/normalise.py."""
@@ -45,12 +45,12 @@ class SentencePiece:
         best = max((each.score for each in self.pieces if each.kind == NORMAL), default=0.0)
         scores = {each.text: each.score for each in self.pieces if each.kind == NORMAL}
         for each in self.pieces:
-            if each.kind == CHOSEN:
+            if each.kind == USER_DEFINED:
                 scores[each.text] = len(each.text.encode()) * best - 0.1
         return scores
 
 
-def read(path: Path) -> SentencePiece:
+def read_sentencepiece(path: Path) -> SentencePiece:
     """The model in a file."""
     try:
         data = path.read_bytes()
@@ -66,7 +66,7 @@ def read(path: Path) -> SentencePiece:
 
 
 def _model(data: bytes) -> SentencePiece:
-    pieces: list[Piece] = []
+    pieces: list[ScoredPiece] = []
     kind, rules = UNIGRAM, b""
     for field, value in _fields(data):
         if field == 1:
@@ -82,10 +82,10 @@ def _model(data: bytes) -> SentencePiece:
     return SentencePiece(tuple(pieces), kind, rules)
 
 
-def _piece(data: bytes) -> Piece:
+def _piece(data: bytes) -> ScoredPiece:
     held = dict(_fields(data))
     (score,) = struct.unpack("<f", _bytes(held.get(2, b"\0\0\0\0")))
-    return Piece(_bytes(held.get(1, b"")).decode(), score, _int(held.get(3, NORMAL)))
+    return ScoredPiece(_bytes(held.get(1, b"")).decode(), score, _int(held.get(3, NORMAL)))
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -138,11 +138,11 @@ def _int(value: int | bytes) -> int:
     return value
 
 
-def written(model: SentencePiece) -> bytes:
+def sentencepiece_bytes(model: SentencePiece) -> bytes:
     """The file of a model.
 
-    >>> model = SentencePiece((Piece("a", -1.0),), UNIGRAM, b"")
-    >>> _model(written(model)) == model
+    >>> model = SentencePiece((ScoredPiece("a", -1.0),), UNIGRAM, b"")
+    >>> _model(sentencepiece_bytes(model)) == model
     True
     """
     out = bytearray()

@@ -28,21 +28,21 @@ from regard.data.text.normalise import RESERVED, SPACE_SYMBOL
 from regard.data.text.pipeline import EOS
 from regard.data.text.tokeniser import Tokeniser
 from regard.data.text.tokenizer_errors import first_use
-from regard.hub.sentencepiece import CONTROL, PAIRS, UNIGRAM, UNKNOWN, Piece, SentencePiece
-from regard.hub.sentencepiece import read as read_model
-from regard.hub.sentencepiece import written as written_model
-from regard.hub.store import said_in
+from regard.hub.sentencepiece import BPE, CONTROL, UNIGRAM, UNKNOWN, ScoredPiece, SentencePiece
+from regard.hub.sentencepiece import read_sentencepiece as read_model
+from regard.hub.sentencepiece import sentencepiece_bytes as written_model
+from regard.hub.store import read_optional_json
 from regard.hub.tokenisers import (
-    CONFIG,
-    DEFAULTS,
-    fitted,
-    needed,
-    read,
+    TOKENISER_DEFAULTS,
+    TOKENIZER_CONFIG_FILE,
+    pad_vocabulary,
+    read_tokeniser,
     read_vocabulary,
-    spelled_by,
-    unused,
-    write,
-    write_json,
+    required_file,
+    special_tokens_of,
+    unused_token,
+    write_json_file,
+    write_tokeniser,
 )
 
 _SIDES = ("source", "target")
@@ -51,27 +51,32 @@ _FAMILY = "marian"
 
 
 @dataclass(frozen=True)
-class Pair:
+class TokeniserPair:
     """The tokenisers of both languages."""
 
     source: Tokeniser
     target: Tokeniser
 
 
-def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = None) -> Pair:
+def read_pair(
+    folder: Path, source_rows: int | None = None, rows: int | None = None
+) -> TokeniserPair:
     """The tokenisers of a Marian folder; embeddings have so many rows."""
     if not (folder / "source.spm").exists():
-        both = read(folder, _FAMILY, rows)
-        return Pair(both, both)
-    settings = said_in(folder / CONFIG)
+        both = read_tokeniser(folder, _FAMILY, rows)
+        return TokeniserPair(both, both)
+    settings = read_optional_json(folder / TOKENIZER_CONFIG_FILE)
     names = ("vocab.json", "target_vocab.json" if settings.get("separate_vocabs") else "vocab.json")
-    spelled = {**DEFAULTS[_FAMILY], **spelled_by(folder)}
+    spelled = {**TOKENISER_DEFAULTS[_FAMILY], **special_tokens_of(folder)}
     roles = {name: RESERVED + str(token) for name, token in spelled.items()}
-    said = {**said_in(folder / "config.json"), **said_in(folder / "generation_config.json")}
+    said = {
+        **read_optional_json(folder / "config.json"),
+        **read_optional_json(folder / "generation_config.json"),
+    }
     first = said.get("decoder_start_token_id")
     made = []
     for side, name, count in zip(_SIDES, names, (source_rows, rows), strict=True):
-        vocabulary = read_vocabulary(needed(folder, name))
+        vocabulary = read_vocabulary(required_file(folder, name))
         path = folder / f"{side}.spm"
         model = read_model(path)
         if str(spelled["unk_token"]) not in vocabulary:
@@ -89,8 +94,8 @@ def read_pair(folder: Path, source_rows: int | None = None, rows: int | None = N
             _ended(pipeline, roles["eos_token"])
         begin = _begins_with(first, vocabulary, model.found) or roles["pad_token"]
         tokeniser = Tokeniser(pipeline, str(path), {**roles, "bos_token": begin})
-        made.append(fitted(tokeniser, count, folder / name))
-    return Pair(*made)
+        made.append(pad_vocabulary(tokeniser, count, folder / name))
+    return TokeniserPair(*made)
 
 
 def _begins_with(
@@ -100,7 +105,7 @@ def _begins_with(
     if type(first) is not int:
         return None
     token = next((token for token, number in vocabulary.items() if number == first), None)
-    return unused(first) if token is None else _named(token, scores)
+    return unused_token(first) if token is None else _named(token, scores)
 
 
 def _cut_by(
@@ -109,12 +114,12 @@ def _cut_by(
     """A pipeline that cuts as the model does and numbers as the vocabulary does."""
     scores = model.found
     size = max(max(vocabulary.values()) + 1, rows or 0)
-    names = [unused(number) for number in range(size)]
+    names = [unused_token(number) for number in range(size)]
     for token, number in vocabulary.items():
         names[number] = _named(token, scores)
     after = [token for token in scores if token not in vocabulary]
     entries = [*names, RESERVED, *after]
-    make = _unigram if model.kind == UNIGRAM else _pairs if model.kind == PAIRS else None
+    make = _unigram if model.kind == UNIGRAM else _pairs if model.kind == BPE else None
     if make is None:
         raise UserError("only SentencePiece models of kind unigram and bpe are known here")
     pipeline = Tokenizer(make(entries, scores, vocabulary[unknown]))
@@ -184,7 +189,7 @@ def _ended(pipeline: Tokenizer, mark: str) -> None:
         )
 
 
-def write_pair(pair: Pair, folder: Path, longest: int) -> None:
+def write_pair(pair: TokeniserPair, folder: Path, longest: int) -> None:
     """Leave what `transformers` reads: both models and the vocabulary.
 
     Tokenisers that are not SentencePiece's have no such files; one for both languages is left as
@@ -201,11 +206,11 @@ def write_pair(pair: Pair, folder: Path, longest: int) -> None:
     for side, each in zip(_SIDES, sides, strict=True):
         with replace_atomically(folder / f"{side}.spm") as file:
             file.write(written_model(_model_of(each)))
-    write_json(folder / "vocab.json", vocabularies[0])
+    write_json_file(folder / "vocab.json", vocabularies[0])
     if separate:
-        write_json(folder / "target_vocab.json", vocabularies[1])
-    write_json(
-        folder / CONFIG,
+        write_json_file(folder / "target_vocab.json", vocabularies[1])
+    write_json_file(
+        folder / TOKENIZER_CONFIG_FILE,
         {
             "tokenizer_class": "MarianTokenizer",
             "model_max_length": longest,
@@ -217,7 +222,7 @@ def write_pair(pair: Pair, folder: Path, longest: int) -> None:
     )
 
 
-def _write_one(pair: Pair, folder: Path, longest: int) -> None:
+def _write_one(pair: TokeniserPair, folder: Path, longest: int) -> None:
     """Leave a tokeniser of another kind, which must be that of both languages."""
     if pair.source.digest != pair.target.digest:
         raise UserError(
@@ -230,7 +235,7 @@ def _write_one(pair: Pair, folder: Path, longest: int) -> None:
         _ended(pipeline, end)
     for side in _SIDES:  # of an earlier export; with these the folder would be read as those
         (folder / f"{side}.spm").unlink(missing_ok=True)
-    write(Tokeniser(pipeline, "tokenizer", pair.target.spelled), folder, _FAMILY, longest)
+    write_tokeniser(Tokeniser(pipeline, "tokenizer", pair.target.spelled), folder, _FAMILY, longest)
 
 
 def _numbers(tokeniser: Tokeniser) -> dict[str, int]:
@@ -241,7 +246,7 @@ def _numbers(tokeniser: Tokeniser) -> dict[str, int]:
     return {
         _plain(token): number
         for token, number in held
-        if number < tokeniser.vocabulary and token != unused(number)
+        if number < tokeniser.vocabulary and token != unused_token(number)
     }
 
 
@@ -255,17 +260,21 @@ def _model_of(tokeniser: Tokeniser) -> SentencePiece:
     """The SentencePiece model that cuts as a tokeniser does."""
     assert tokeniser.rules is not None
     model = json.loads(tokeniser.json)["model"]
-    ours = [Piece("<unk>", 0.0, UNKNOWN), Piece("<s>", 0.0, CONTROL), Piece("</s>", 0.0, CONTROL)]
+    ours = [
+        ScoredPiece("<unk>", 0.0, UNKNOWN),
+        ScoredPiece("<s>", 0.0, CONTROL),
+        ScoredPiece("</s>", 0.0, CONTROL),
+    ]
     if model["type"] == "Unigram":
         kind = UNIGRAM
         held = [(token, float(score)) for token, score in model["vocab"]]
     else:
-        kind = PAIRS
+        kind = BPE
         # Only the order of merged pieces counts; single letters come last.
         made = dict.fromkeys("".join(pair) for pair in model["merges"])
         held = [(token, -float(rank)) for rank, token in enumerate((*made, *model["vocab"]))]
     pieces = {
-        token: Piece(token, score)
+        token: ScoredPiece(token, score)
         for token, score in reversed(held)
         if not token.startswith(RESERVED) and not _is_code(token.removeprefix(SPACE_SYMBOL))
     }

@@ -21,7 +21,7 @@ from torch import Tensor
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
 
-CONFIG = "config.json"
+CONFIG_FILE = "config.json"
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
 """Files that hold all weights; the first that is there is read."""
 _INDEX = ".index.json"
@@ -29,7 +29,7 @@ _INDEX = ".index.json"
 _WRITTEN = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 """Names of files of weights that are written here."""
 SHARD_BYTES = 5 * 2**30
-"""Of weights in one file, unless the caller says otherwise."""
+"""Of weights in one file, unless the caller says default."""
 _LARGEST = 2**24
 """Of any size in a config: what is larger is a mistake or an attack."""
 MOST_LAYERS = 4096
@@ -39,7 +39,7 @@ _HALVES = frozenset(map(chr, range(0xD800, 0xE000)))
 
 
 @dataclass(frozen=True)
-class Settings:
+class ConfigValues:
     """The values of a config.json, each asked for by name and kind."""
 
     path: Path
@@ -49,39 +49,39 @@ class Settings:
         """Is it there, and not null?"""
         return self.values.get(name) is not None
 
-    def whole(
-        self, name: str, otherwise: int | None = None, *, least: int = 0, most: int = _LARGEST
+    def integer(
+        self, name: str, default: int | None = None, *, least: int = 0, most: int = _LARGEST
     ) -> int:
         """A whole number from `least` to `most`."""
-        found = self._given(name, otherwise)
+        found = self._given(name, default)
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
             raise self._wrong(name, found, f"a whole number from {least} to {most}")
         return found
 
-    def number(self, name: str, otherwise: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         """Any number that is finite and not negative."""
-        found = self._given(name, otherwise)
+        found = self._given(name, default)
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise self._wrong(name, found, "a number")
         if not 0 <= found < float("inf"):
             raise self._wrong(name, found, "a number of at least 0")
         return float(found)
 
-    def truth(self, name: str, otherwise: bool | None = None) -> bool:
+    def boolean(self, name: str, default: bool | None = None) -> bool:
         """True or false."""
-        found = self._given(name, otherwise)
+        found = self._given(name, default)
         if not isinstance(found, bool):
             raise self._wrong(name, found, "true or false")
         return found
 
-    def word(self, name: str, otherwise: str | None = None) -> str:
+    def string(self, name: str, default: str | None = None) -> str:
         """A text."""
-        found = self._given(name, otherwise)
+        found = self._given(name, default)
         if not isinstance(found, str) or len(found) > _LONGEST_NAME:
             raise self._wrong(name, found, f"a text of at most {_LONGEST_NAME} letters")
         return found
 
-    def words(self, name: str) -> tuple[str, ...]:
+    def strings(self, name: str) -> tuple[str, ...]:
         """Some texts; none if nothing is said."""
         found = self.values.get(name) or []
         if not isinstance(found, list) or not all(
@@ -94,7 +94,7 @@ class Settings:
         """The classes of `id2label` in their order; `LABEL_0` and so on if there are none."""
         found = self.values.get("id2label")
         if found is None:
-            count = self.whole("num_labels", 2, least=1, most=2**20)
+            count = self.integer("num_labels", 2, least=1, most=2**20)
             return tuple(f"LABEL_{number}" for number in range(count))
         numbers = [str(each) for each in range(len(found))] if isinstance(found, dict) else []
         if not isinstance(found, dict) or not found or set(found) != set(numbers):
@@ -106,12 +106,12 @@ class Settings:
         twice = [label for label, count in Counter(labels).items() if count > 1]
         if twice:
             raise UserError(
-                f"{self.path}: id2label has two classes of the name {shortened(twice[0])}, which "
+                f"{self.path}: id2label has two classes of the name {short_json(twice[0])}, which "
                 "could not be told apart; give each a name of its own"
             )
         return labels
 
-    def refuse_unless(self, name: str, *allowed: object) -> None:
+    def require(self, name: str, *allowed: object) -> None:
         """Refuse a setting that changes the model in a way that is not known here.
 
         The first that is allowed is what it means to say nothing.
@@ -120,43 +120,43 @@ class Settings:
         if found not in allowed:
             known = " or ".join(json.dumps(each) for each in allowed)
             raise UserError(
-                f"{self.path}: {name}={shortened(found)} is not known here, only {known}"
+                f"{self.path}: {name}={short_json(found)} is not known here, only {known}"
             )
 
-    def _given(self, name: str, otherwise: object) -> object:
+    def _given(self, name: str, default: object) -> object:
         found = self.values.get(name)
-        if found is None and otherwise is None:
+        if found is None and default is None:
             raise UserError(f"{self.path}: {name} is missing")
-        return otherwise if found is None else found
+        return default if found is None else found
 
     def _wrong(self, name: str, found: object, wanted: str) -> UserError:
-        return UserError(f"{self.path}: {name}={shortened(found)} must be {wanted}")
+        return UserError(f"{self.path}: {name}={short_json(found)} must be {wanted}")
 
 
-def read_settings(folder: Path) -> Settings:
+def read_config(folder: Path) -> ConfigValues:
     """config.json of a folder."""
     if not folder.is_dir():
         raise UserError(f"{folder}: there is no such folder")
-    path = folder / CONFIG
+    path = folder / CONFIG_FILE
     if not path.exists():
-        raise UserError(f"{folder}: this is no checkpoint folder (it has no {CONFIG})")
-    return Settings(path, read_json(path))
+        raise UserError(f"{folder}: this is no checkpoint folder (it has no {CONFIG_FILE})")
+    return ConfigValues(path, read_json_object(path))
 
 
-def read_json(path: Path) -> dict[str, object]:
+def read_json_object(path: Path) -> dict[str, object]:
     """The object in a JSON file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: is no JSON that can be read: {one_line(problem)}") from None
+        raise UserError(f"{path}: is no JSON that can be read: {first_line(problem)}") from None
     if not isinstance(found, dict):
         raise UserError(f"{path}: is no JSON object")
     return found
 
 
-def said_in(path: Path) -> dict[str, object]:
+def read_optional_json(path: Path) -> dict[str, object]:
     """The same of a file that folders may do without; nothing then."""
-    return read_json(path) if path.exists() else {}
+    return read_json_object(path) if path.exists() else {}
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:
@@ -178,14 +178,14 @@ _OTHERS = {".h5", ".msgpack", ".ot", ".pt", ".ckpt", ".onnx", ".gguf"}
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
     """The tensors of all shards that an index names."""
-    held = read_json(index).get("weight_map")
+    held = read_json_object(index).get("weight_map")
     if not isinstance(held, dict) or not held:
         raise UserError(f"{index}: has no weight_map")
     found: dict[str, Tensor] = {}
     for name in sorted({str(each) for each in held.values()}):
         if Path(name).name != name or name in ("", "..") or len(name) > _LONGEST_NAME:
             raise UserError(
-                f"{index}: names the file {shortened(name)}, which is none of this folder"
+                f"{index}: names the file {short_json(name)}, which is none of this folder"
             )
         path = index.with_name(name)
         if not path.exists():
@@ -193,13 +193,13 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         found |= _read_file(path)
     absent = [name for name in held if name not in found]
     if absent:
-        raise UserError(f"{index}: no shard holds {named(absent)}")
+        raise UserError(f"{index}: no shard holds {list_names(absent)}")
     return found
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:
     """The tensors of one file."""
-    with _told(path):
+    with _reading_errors(path):
         if path.suffix == ".safetensors":
             return load_file(path)
         # Nothing but tensors and plain containers is built: whatever would run code is refused.
@@ -217,7 +217,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _reading_errors(path: Path) -> Iterator[None]:
     """What goes wrong in reading a file, in one line that names it.
 
     Files that are not what they seem make the libraries raise errors of a dozen kinds.
@@ -228,7 +228,7 @@ def _told(path: Path) -> Iterator[None]:
         raise
     except SafetensorError as problem:
         raise UserError(
-            f"{path}: is not a whole safetensors file ({one_line(problem)}); get it once more"
+            f"{path}: is not a whole safetensors file ({first_line(problem)}); get it once more"
         ) from None
     except Exception as problem:
         raise UserError(
@@ -246,7 +246,7 @@ def _reason(problem: Exception) -> str:
     if "weights_only" in told:
         found = re.search(r"Unsupported \w+ \S+", told)
         return "it holds what is no weight" + (f": {found[0]}" if found else "")
-    return one_line(problem)
+    return first_line(problem)
 
 
 def write_folder(
@@ -279,7 +279,7 @@ def write_folder(
         places = {key: name for name, group in zip(names, groups, strict=True) for key in group}
         index: dict[str, object] = {"metadata": {"total_size": total}, "weight_map": places}
         every = {f"{_WHOLE[0]}{_INDEX}": index, **every}
-    for name in sorted(every, key=lambda each: each == CONFIG):
+    for name in sorted(every, key=lambda each: each == CONFIG_FILE):
         with replace_atomically(folder / name) as file:
             file.write((json.dumps(every[name], indent=2, ensure_ascii=False) + "\n").encode())
     return [folder / name for name in (*names, *every)]
@@ -302,22 +302,22 @@ def _shards(tensors: Mapping[str, Tensor], most: int) -> list[dict[str, Tensor]]
     return groups
 
 
-def shortened(value: object) -> str:
+def short_json(value: object) -> str:
     """A value as JSON writes it, or the beginning of it."""
     text = json.dumps(value, default=str)
     return text if len(text) < 60 else text[:56] + " ..."
 
 
-def one_line(problem: object, longest: int = 200) -> str:
+def first_line(problem: object, longest: int = 200) -> str:
     """The first line of an error that may be pages long."""
     lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return lines[0][:longest]
 
 
-def named(names: Sequence[str], shown: int = 3) -> str:
+def list_names(names: Sequence[str], shown: int = 3) -> str:
     """The first few of some names.
 
-    >>> named(["a", "b", "c", "d"])
+    >>> list_names(["a", "b", "c", "d"])
     'a, b, c and 1 more'
     """
     more = f" and {len(names) - shown} more" if len(names) > shown else ""

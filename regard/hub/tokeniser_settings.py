@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 from regard.core.errors import UserError
 from regard.data.text.tokeniser import Tokeniser
 from regard.data.text.tokenizer_errors import first_use
-from regard.hub.store import shortened
+from regard.hub.store import short_json
 
 _OWN = {"BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "GPT2Tokenizer"}
 """Classes that do so; one is meant where none is named. Some names end in Fast."""
@@ -30,7 +30,7 @@ _PARTS: dict[tuple[str, str], dict[str, str]] = {
 """What a part of a pipeline calls its settings, and what tokenizer_config.json calls them."""
 
 
-def settled(
+def with_settings(
     tokeniser: Tokeniser, said: Mapping[str, object], otherwise: Mapping[str, object], path: Path
 ) -> Tokeniser:
     """A tokeniser with what a folder says of it, or its family where the folder does not."""
@@ -54,13 +54,13 @@ def add_tokens(pipeline: Tokenizer, said: Mapping[str, object], path: Path) -> N
     """Tokens beside the vocabulary, by their numbers, as `added_tokens_decoder` has them."""
     held = said.get("added_tokens_decoder") or {}
     if not isinstance(held, Mapping):
-        raise UserError(f"{path}: added_tokens_decoder={shortened(held)} must be tokens by number")
+        raise UserError(f"{path}: added_tokens_decoder={short_json(held)} must be tokens by number")
     for number in sorted(held, key=lambda each: str(each).zfill(12)):
         token = held[number]
         content = token.get("content") if isinstance(token, Mapping) else None
         if not isinstance(content, str) or not content:
             raise UserError(
-                f"{path}: added_tokens_decoder has {shortened(token)} as {shortened(number)}; a "
+                f"{path}: added_tokens_decoder has {short_json(token)} as {short_json(number)}; a "
                 "token with its content was expected"
             )
         named = ("lstrip", "rstrip", "single_word", "normalized", "special")
@@ -68,6 +68,6 @@ def add_tokens(pipeline: Tokenizer, said: Mapping[str, object], path: Path) -> N
         (pipeline.add_special_tokens if added.special else pipeline.add_tokens)([added])
         if str(pipeline.token_to_id(content)) != str(number):
             raise UserError(
-                f"{path}: added_tokens_decoder has {shortened(content)} as {shortened(number)}, "
+                f"{path}: added_tokens_decoder has {short_json(content)} as {short_json(number)}, "
                 f"but it follows the vocabulary as {pipeline.token_to_id(content)}"
             )

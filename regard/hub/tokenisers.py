@@ -27,41 +27,43 @@ from regard.data.text.normalise import RESERVED
 from regard.data.text.special_tokens import SPECIAL_ROLES, special_tokens_in
 from regard.data.text.tokeniser import Tokeniser, load_tokeniser
 from regard.data.text.tokenizer_errors import first_use
-from regard.hub.store import read_json, said_in
-from regard.hub.tokeniser_settings import add_tokens, settled
+from regard.hub.store import read_json_object, read_optional_json
+from regard.hub.tokeniser_settings import add_tokens, with_settings
 
 _Settings = Mapping[str, object]
 """What tokenizer_config.json says."""
 
-CONFIG = "tokenizer_config.json"
+TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 _LARGEST = 2**24
 """No vocabulary has so many tokens: a larger number is a mistake or an attack."""
 
 
-def read(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
+def read_tokeniser(folder: Path, family: str, rows: int | None = None) -> Tokeniser:
     """The tokeniser of a folder, for a model of that family.
 
     `rows` is how many its embedding has: a vocabulary may have fewer, and then gets numbers that
     no text has, since models are often padded; one that has more is refused.
     """
-    spelled = spelled_by(folder)
+    spelled = special_tokens_of(folder)
     path = folder / "tokenizer.json"
-    said = said_in(folder / CONFIG)
+    said = read_optional_json(folder / TOKENIZER_CONFIG_FILE)
     if path.exists():
-        whole = settled(load_tokeniser(path, spelled), said, DEFAULTS.get(family, {}), path)
-        return fitted(whole, rows, path)
+        whole = with_settings(
+            load_tokeniser(path, spelled), said, TOKENISER_DEFAULTS.get(family, {}), path
+        )
+        return pad_vocabulary(whole, rows, path)
     make = choose("family of tokenisers", family, _MAKERS)
-    settings = {**DEFAULTS[family], **said, **spelled}
+    settings = {**TOKENISER_DEFAULTS[family], **said, **spelled}
     with first_use(str(folder)):
         pipeline = make(folder, settings)
-        add_tokens(pipeline, said, folder / CONFIG)
+        add_tokens(pipeline, said, folder / TOKENIZER_CONFIG_FILE)
         _add_marks(pipeline, folder, settings)
     named = {key: str(value) for key, value in settings.items() if key in _NAMES}
-    return fitted(Tokeniser(pipeline, str(folder), named), rows, folder)
+    return pad_vocabulary(Tokeniser(pipeline, str(folder), named), rows, folder)
 
 
-def fitted(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
+def pad_vocabulary(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
     """A tokeniser with as many numbers as an embedding has rows."""
     if rows is None or tokeniser.vocabulary == rows:
         return tokeniser
@@ -72,25 +74,25 @@ def fitted(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
         )
     pipeline = Tokenizer.from_str(tokeniser.json)
     missing = range(tokeniser.vocabulary, rows)
-    marks = [AddedToken(unused(number), special=True, normalized=False) for number in missing]
+    marks = [AddedToken(unused_token(number), special=True, normalized=False) for number in missing]
     pipeline.add_special_tokens(marks)
     return Tokeniser(pipeline, str(path), tokeniser.spelled)
 
 
-def unused(number: int) -> str:
+def unused_token(number: int) -> str:
     """The name of a number that the vocabulary leaves out."""
     return f"{RESERVED}{RESERVED}{number}"
 
 
-def untokened(tokeniser: Tokeniser) -> int:
+def unused_ids(tokeniser: Tokeniser) -> int:
     """How many numbers of a vocabulary no token has, which a model is padded with."""
     every = range(tokeniser.vocabulary)
-    return sum(tokeniser.token(number) in ("", unused(number)) for number in every)
+    return sum(tokeniser.token(number) in ("", unused_token(number)) for number in every)
 
 
 def _word_pieces(folder: Path, settings: _Settings) -> Tokenizer:
     """BERT's: vocab.txt has a piece a line, its number that of the line."""
-    vocabulary = {token: n for n, token in enumerate(_lines(needed(folder, "vocab.txt")))}
+    vocabulary = {token: n for n, token in enumerate(_lines(required_file(folder, "vocab.txt")))}
     pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=str(settings["unk_token"])))
     accents = settings["strip_accents"]
     pipeline.normalizer = normalizers.BertNormalizer(
@@ -133,7 +135,7 @@ def _letter_pairs(folder: Path, settings: _Settings) -> Tokenizer:
 
 def _pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """vocab.json and merges.txt."""
-    path = needed(folder, "merges.txt")
+    path = required_file(folder, "merges.txt")
     merges = []
     for number, line in enumerate(_lines(path), start=1):
         left, _, right = line.partition(" ")
@@ -142,13 +144,13 @@ def _pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
         if not left or not right or " " in right:
             raise UserError(f"{path}:{number}: a pair was expected, two tokens apart by a blank")
         merges.append((left, right))
-    return read_vocabulary(needed(folder, "vocab.json")), merges
+    return read_vocabulary(required_file(folder, "vocab.json")), merges
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
     """A vocabulary as JSON: the number of each token."""
     found: dict[str, int] = {}
-    for token, number in read_json(path).items():
+    for token, number in read_json_object(path).items():
         if type(number) is not int or not 0 <= number < _LARGEST:  # true is an int to isinstance
             raise UserError(
                 f"{path}: {token!r} should have a number from 0 to {_LARGEST - 1}, not {number!r}"
@@ -161,7 +163,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
 def _add_marks(pipeline: Tokenizer, folder: Path, settings: _Settings) -> None:
     """Special tokens that are never found in texts, and what stands around these."""
-    added = said_in(folder / "added_tokens.json")
+    added = read_optional_json(folder / "added_tokens.json")
     later = sorted(added, key=lambda token: str(added[token]).zfill(12))
     pipeline.add_tokens([token for token in later if pipeline.token_to_id(token) is None])
     marks = dict.fromkeys(str(settings[key]) for key in _NAMES if settings.get(key) is not None)
@@ -195,17 +197,17 @@ def _around(pipeline: Tokenizer, settings: _Settings) -> None:
     )
 
 
-def write(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None:
+def write_tokeniser(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None:
     """Leave tokenizer.json and what `transformers` wants to know besides."""
     pipeline = Tokenizer.from_str(tokeniser.json)
     spelled = {**_named_roles(tokeniser), **tokeniser.spelled}
     if pipeline.post_processor is None:
         edges = {"cls_token": "bos_token", "sep_token": "eos_token"} if family in _FRAMED else {}
         spelled |= {ours: spelled[from_] for ours, from_ in edges.items() if from_ in spelled}
-        _around(pipeline, {**DEFAULTS[family], **spelled} if edges else {})
-    write_json(folder / "tokenizer.json", json.loads(pipeline.to_str()))
-    write_json(
-        folder / CONFIG,
+        _around(pipeline, {**TOKENISER_DEFAULTS[family], **spelled} if edges else {})
+    write_json_file(folder / "tokenizer.json", json.loads(pipeline.to_str()))
+    write_json_file(
+        folder / TOKENIZER_CONFIG_FILE,
         {
             # Any pipeline at all, as it stands in the file; a family's own class would put its own
             # normaliser and its own splitting around the same vocabulary.
@@ -216,15 +218,15 @@ def write(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None
             **spelled,
         },
     )
-    write_json(folder / "special_tokens_map.json", spelled)
+    write_json_file(folder / "special_tokens_map.json", spelled)
 
 
-def between_marks(tokeniser: Tokeniser) -> Tokeniser:
+def gpt_classifier_tokeniser(tokeniser: Tokeniser) -> Tokeniser:
     """The tokeniser of GPT's classifiers: `start a delimiter b extract`, numbered behind all."""
     pipeline = Tokenizer.from_str(tokeniser.json)
     count = tokeniser.vocabulary
     names = [
-        name if pipeline.token_to_id(name) is None else unused(count + place)
+        name if pipeline.token_to_id(name) is None else unused_token(count + place)
         for place, name in enumerate(("<start>", "<delimiter>", "<extract>"))
     ]
     pipeline.add_special_tokens(
@@ -255,15 +257,15 @@ def _named_roles(tokeniser: Tokeniser) -> dict[str, str]:
     return found
 
 
-def spelled_by(folder: Path) -> dict[str, str]:
+def special_tokens_of(folder: Path) -> dict[str, str]:
     """The special tokens that a folder names."""
     return {
-        **special_tokens_in(said_in(folder / CONFIG)),
-        **special_tokens_in(said_in(folder / "special_tokens_map.json")),
+        **special_tokens_in(read_optional_json(folder / TOKENIZER_CONFIG_FILE)),
+        **special_tokens_in(read_optional_json(folder / "special_tokens_map.json")),
     }
 
 
-def needed(folder: Path, name: str) -> Path:
+def required_file(folder: Path, name: str) -> Path:
     """A file without which there is no tokeniser."""
     if not (folder / name).exists():
         raise UserError(
@@ -282,7 +284,7 @@ def _lines(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def write_json(path: Path, values: Mapping[str, object]) -> None:
+def write_json_file(path: Path, values: Mapping[str, object]) -> None:
     """Leave a JSON file, whole or not at all."""
     with replace_atomically(path) as file:
         file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())
@@ -315,7 +317,7 @@ _BRACKETS = {
 
 _END = "<|endoftext|>"
 
-DEFAULTS: dict[str, _Settings] = {
+TOKENISER_DEFAULTS: dict[str, _Settings] = {
     "bert": _BRACKETS,
     "distilbert": _BRACKETS,
     "roberta": {

@@ -1,6 +1,6 @@
 """Modules built without drawing weights that are to be replaced: at once, and even of no memory.
 
->>> with torch.device("meta"), Undrawn():
+>>> with torch.device("meta"), SkipInitialisation():
 ...     layer = torch.nn.Linear(10**6, 10**6)
 >>> layer.weight.shape
 torch.Size([1000000, 1000000])
@@ -25,7 +25,7 @@ _DRAWS = (
 """What fills a tensor by chance: the names are the same in torch.nn.init and on tensors."""
 
 
-class Undrawn(TorchFunctionMode):
+class SkipInitialisation(TorchFunctionMode):
     """Within it, tensors that would be filled by chance are left as they are."""
 
     def __torch_function__(

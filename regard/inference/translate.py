@@ -221,14 +221,14 @@ def lines_of_outputs(task: Translates, recorded: RecordedOutputs) -> OutputLines
             OutputLine(
                 output.text,
                 output.hypothesis.score,
-                alignment(task, recorded, place) if recorded.weights else None,
+                output_alignment(task, recorded, place) if recorded.weights else None,
             )
             for place, output in enumerate(recorded.outputs.outputs)
         )
     )
 
 
-def alignment(task: Translates, recorded: RecordedOutputs, number: int = 0) -> str:
+def output_alignment(task: Translates, recorded: RecordedOutputs, number: int = 0) -> str:
     """Hard word alignment of an output in Pharaoh format, by the mean of all sites and heads."""
     if not isinstance(task, AlignsWords):
         raise UserError("this task has no words to align")

@@ -60,7 +60,7 @@ _MUCH = 5e9
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkerSettings:
     """The first line of a worker's stdin."""
 
     folder: str
@@ -109,7 +109,9 @@ def translate(
         )
         yield from (lines_of_outputs(task, each) for each in here)
         return
-    with Workers(Settings(str(run.folder), beam, choice, name, run.weights), workers) as pool:
+    with WorkerPool(
+        WorkerSettings(str(run.folder), beam, choice, name, run.weights), workers
+    ) as pool:
         yield from pool.translate(every, chunk, task.search_batch)
 
 
@@ -133,17 +135,17 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-class Workers:
+class WorkerPool:
     """A pool of processes; they are ended when the `with` block is left."""
 
-    def __init__(self, settings: Settings, count: int) -> None:
+    def __init__(self, settings: WorkerSettings, count: int) -> None:
         self._all = [Worker(settings, f"worker {each + 1} of {count}") for each in range(count)]
         self._free: SimpleQueue[Worker] = SimpleQueue()
         for worker in self._all:
             self._free.put(worker)
         self._pool = ThreadPoolExecutor(count)
 
-    def __enter__(self) -> "Workers":
+    def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(
@@ -211,7 +213,7 @@ class Reply:
 class Worker:
     """One process; it loads its model while this one goes on."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: WorkerSettings, name: str) -> None:
         self._name = name
         one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
@@ -222,7 +224,7 @@ class Worker:
             env={**os.environ, **one},
             start_new_session=True,  # Ctrl-C is ours to hear, not its
         )
-        self._write(TypeAdapter(Settings).dump_json(settings).decode())
+        self._write(TypeAdapter(WorkerSettings).dump_json(settings).decode())
 
     def send(self, batch: Sequence[_Line]) -> Reply:
         """The outputs for some lines; an error of the worker is raised here."""
@@ -292,7 +294,7 @@ def run_worker(requests: TextIO, answers: TextIO) -> None:
     keep_freed_memory()
     log = WarningLog()
     logging.getLogger("regard").addHandler(log)
-    settings = TypeAdapter(Settings).validate_json(requests.readline())
+    settings = TypeAdapter(WorkerSettings).validate_json(requests.readline())
     run: Run | None = None
     for request in requests:
         batch = [NumberedSource(*each) for each in json.loads(request)]
@@ -309,7 +311,7 @@ def run_worker(requests: TextIO, answers: TextIO) -> None:
 
 
 def _reply_to(
-    run: "Run", settings: Settings, batch: Sequence[NumberedSource], log: WarningLog
+    run: "Run", settings: WorkerSettings, batch: Sequence[NumberedSource], log: WarningLog
 ) -> dict[str, object]:
     """The outputs for a batch as JSON has them, and the warnings."""
     task = run.task

@@ -58,7 +58,7 @@ class Carrying(nn.Module, ABC):
     def step(
         self, tokens: Int[Tensor, "B"], state: Carried
     ) -> tuple[Float[Tensor, "B V"], Carried]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         output = NextTokens.of(self, {"tokens": tokens[:, None]}, state.carry)
         return output.logits().squeeze(1), Carried(output.carry)
 

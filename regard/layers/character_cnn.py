@@ -1,7 +1,7 @@
-"""ELMo's words from characters: filters of many widths, highways, a projection (Peters et al. 2018).
+"""ELMo's words from characters: filters of many widths, highways, a projection.
 
-As in Kim et al. (2016) and in ELMo's code: a word is `longest` characters, filled up with a character of
-its own; each filter keeps the most it finds anywhere in the word, the filling included.
+As in Peters et al. (2018), Kim et al. (2016) and ELMo's code: a word is padded to 50 characters
+with a character of its own; each filter keeps its maximum over the word, the padding included.
 
 >>> words = CharacterCNN(8, filters=((1, 4), (2, 4)), character_width=3)
 >>> words(torch.tensor([[[259, 98, 260], [0, 0, 0]]])).shape
@@ -20,13 +20,13 @@ from regard.layers.character_words import CHARACTERS
 from regard.layers.highway import Highway
 
 _FILL, _LONGEST = CHARACTERS - 1, 50
-"""The character that words are filled up with, and how many characters a word then has."""
+"""The character that pads a word, and the number of characters of a padded word."""
 
 _ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class CharacterCNN(nn.Module):
-    """A vector for each spelling; no word, which has no characters, is all filling."""
+    """A vector for each spelling; a position without characters is all padding."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class CharacterCNN(nn.Module):
         super().__init__()
         if not filters or max(size for size, _ in filters) > _LONGEST:
             raise UserError(
-                f"filters={filters} must be (width, count), as wide as {_LONGEST} characters at most"
+                f"filters={filters} must be (width, count), at most {_LONGEST} characters wide"
             )
         self.embed = nn.Embedding(
             CHARACTERS, positive("character_width", character_width), padding_idx=0

@@ -1,7 +1,7 @@
 """A vector for a word from its spelling: by convolution or by a recurrent network.
 
-Characters are `[B,T,C]`: the numbers of data/text/characters.py, 0 where there is none. What is not in a
-vocabulary still has a spelling.
+Characters are `[B,T,C]`: the ids of data/text/characters.py, 0 where there is none. A word that is
+not in a vocabulary still has a spelling.
 
 >>> encoder = SpellingCNN(width=6, character_width=4)
 >>> encoder(torch.tensor([[[259, 98, 260], [0, 0, 0]]])).shape
@@ -53,7 +53,7 @@ class CharacterEncoder(nn.Module, ABC):
 
 
 class SpellingCNN(CharacterEncoder):
-    """Filters over windows of characters, and the most each finds (Ma and Hovy 2016, section 2.1)."""
+    """Filters over windows of characters, and the maximum of each (Ma and Hovy 2016, 2.1)."""
 
     def __init__(
         self, width: int = 30, character_width: int = 30, *, window: int = 3, dropout: float = 0.0

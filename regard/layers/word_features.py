@@ -101,11 +101,11 @@ UNKNOWN_WORD = 1
 
 
 class WordFeatures(nn.Module):
-    """The first layer of classifiers and taggers, with dropout on what it gives.
+    """The first layer of classifiers and taggers, with dropout on its output.
 
-    The table starts uniform between -`init_range` and `init_range`; the vector of padding, token 0, is
-    zero and stays so. In training the share `hide` of words is looked up as unknown, so that the
-    vector of unknown words is learnt, and what else there is of a word, its characters, must do.
+    The table starts uniform between -`init_range` and `init_range`; the vector of padding, token 0,
+    stays zero. In training the share `hide` of words is replaced by the unknown word, so that its
+    vector is learnt and the characters of a word are used.
     """
 
     def __init__(

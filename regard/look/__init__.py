@@ -1,11 +1,11 @@
-"""Pictures of where a model looked, drawn from plain records.
+"""Pictures of attention weights, drawn from plain records.
 
 with record(model, "decoder.*.cross") as tape:
     model(batch)
-seen = payloads(tape, {"*": (target, source)})
-alignment(seen[0], "alignment.png")                # a picture
-draw(seen, Path("page.html"))                      # a page to look around in
-show(seen)                                         # the same in a notebook
+found = payloads(tape, {"*": (target, source)})
+alignment(found[0], "alignment.png")                # a picture
+draw(found, Path("page.html"))                      # a page to explore
+show(found)                                         # the same in a notebook
 """
 
 from regard.look.compact import as_json, pack

@@ -63,7 +63,7 @@ def pack(
         if longest > MOST_POSITIONS:
             raise UserError(
                 f"site {payload.site!r} has {longest:,} positions, and a page shows at most "
-                f"{MOST_POSITIONS:,}: look at a shorter text, or at some of the rows"
+                f"{MOST_POSITIONS:,}: take a shorter text, or some of the rows"
             )
     axes: dict[Axis, int] = {}
     lasts = [last_diagonal(payload.weights) for payload in payloads]
@@ -201,7 +201,7 @@ def _bytes_per_number(numbers: np.ndarray) -> float:
 def _deflated(data: bytes) -> bytes:
     """A raw deflate stream, as the browser's DecompressionStream reads it.
 
-    Of repeats, only runs are looked for: in weights there are few others, and the search for them
+    Of repeats, only runs are searched: in weights there are few others, and the search for them
     takes ten times as long and finds worse codes.
     """
     packer = zlib.compressobj(6, zlib.DEFLATED, -15, 9, zlib.Z_RLE)

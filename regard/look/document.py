@@ -2,7 +2,7 @@
 
 The bar before a sentence is its weight. A word is as dark as its weight in its sentence times the
 root of that of the sentence, as Yang et al. (2016, figure 5) have it: an important word of a
-sentence that nobody looks at stays light.
+sentence with little weight stays light.
 """
 
 import numpy as np
@@ -21,22 +21,22 @@ BAR = 60.0
 
 def document_figure(words: Payload, sentences: Payload) -> Figure:
     """One block of lines for each sentence that has words."""
-    looked, weights = words.matrix, sentences.matrix[0]  # [S,K] and [S]
-    if looked.shape[0] != len(weights):
+    within, weights = words.matrix, sentences.matrix[0]  # [S,K] and [S]
+    if within.shape[0] != len(weights):
         raise UserError(
-            f"{words.site!r} looks from {looked.shape[0]} sentences, and {sentences.site!r} at "
+            f"{words.site!r} attends from {within.shape[0]} sentences, and {sentences.site!r} to "
             f"{len(weights)}: they are not two levels of one document"
         )
     texts = printable(words.keys)
     font = font_for(texts, 10.0)
-    shade = looked * np.sqrt(weights)[:, None]
+    shade = within * np.sqrt(weights)[:, None]
     boxes: list[Rectangle] = []
     dark: list[float] = []
     placed: list[tuple[float, float, str, float]] = []
     bars: list[tuple[float, float]] = []
     top, most, right = 0.0, float(shade.max()) or 1.0, 0.0
     for number in range(len(weights)):
-        own = [place for place in range(len(texts)) if looked[number, place] > 0]
+        own = [place for place in range(len(texts)) if within[number, place] > 0]
         if not own:
             continue
         spots = spots_of([texts[place] for place in own], font)

@@ -204,7 +204,7 @@ def _framed(axes: Axes) -> None:
 def explain(figure: Figure, payloads: Sequence[Payload]) -> None:
     """What the rows and columns of every small matrix are, if they are the same in all."""
     if len({payload.axes for payload in payloads}) == 1:
-        looks, seen = payloads[0].axes
-        text = f"in each: {looks} that looks, downward; {seen} looked at, across"
+        queries, keys = payloads[0].axes
+        text = f"in each: {queries} downward, {keys} across"
         below = -0.1 / figure.get_size_inches()[1]
         figure.text(0, below, text, ha="left", va="top", fontsize=9, color=SOFT)

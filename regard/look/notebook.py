@@ -37,7 +37,7 @@ _FRAME = (
 
 @dataclass(frozen=True)
 class Looks:
-    """Where something looked, to be shown: a notebook does, `save` does elsewhere."""
+    """Payloads to be shown: by a notebook, or elsewhere as a file."""
 
     payloads: tuple[Payload, ...]
     title: str = ""

@@ -1,4 +1,4 @@
-"""The page: one HTML file that shows where a model looked, from disk, with the network off.
+"""The page: one HTML file that shows attention weights, from disk, with the network off.
 
 Its parts are small ES modules in `static/`. A file:// page cannot import one file from another, so
 they are joined into one inline module: imports are dropped and `export` is taken away, which is

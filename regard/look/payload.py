@@ -69,7 +69,7 @@ class Payload:
     heads: tuple[int, ...] | None = None
     """Which heads these are; None where the weights are of no single head."""
     step: int | None = None
-    """The step of a decoder that looked; None where all of them are here."""
+    """The step of a decoder; None where all of them are here."""
     rows: tuple[int, ...] = ()
     """For a hypothesis of a beam search: the row of the batch it descends from, at each step."""
 
@@ -136,7 +136,7 @@ class Payload:
 
     @property
     def strongest(self) -> tuple[int, ...]:
-        """The key that each query looked at most, by the mean of all heads; of equals the first."""
+        """The key with the largest mean weight over heads, for each query; the first of equals."""
         return tuple(int(key) for key in self.matrix.argmax(axis=1))
 
     def transpose(self) -> "Payload":

@@ -16,7 +16,7 @@ def _single(payloads: Sequence[Payload], view: str) -> Payload:
     if len(payloads) > 1:
         raise UserError(
             f"the view {view!r} shows one site, and there are {len(payloads)}: choose one of "
-            f"{', '.join(each.site for each in payloads)} with --site (or look at a .html page)"
+            f"{', '.join(each.site for each in payloads)} with --site, or draw a .html page"
         )
     return payloads[0]
 
@@ -26,13 +26,13 @@ def _levels(payloads: Sequence[Payload]) -> tuple[Payload, Payload]:
     if not _two_levels(payloads):
         raise UserError(
             "the view 'document' shows the words and the sentences of a document, which only a "
-            "model of two levels looks at; choose another view"
+            "model of two levels attends to; choose another view"
         )
     return payloads[0], payloads[1]
 
 
 def _two_levels(payloads: Sequence[Payload]) -> bool:
-    """Do sentences look at words here, and one query at the sentences?"""
+    """Do sentences attend to words here, and one query to the sentences?"""
     if len(payloads) != 2 or any(each.kind != "pool" for each in payloads):
         return False
     words, sentences = payloads

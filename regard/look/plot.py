@@ -72,9 +72,9 @@ def grid(payloads: Sequence[Payload], path: Path | str) -> None:
 
 
 def heat(payload: Payload, path: Path | str) -> None:
-    """The keys as a text, once for each query, shaded by how much it looked at each.
+    """The keys as a text, once for each query, shaded by its weight for each.
 
-    Where no query looks beyond itself, only what came before it is written.
+    Where no query attends beyond itself, only what came before it is written.
     """
     with _drawing(path) as path:
         from regard.look.figure import save

@@ -277,7 +277,7 @@ def _with_labels(
     astray = float(weights[:, kept, len(keys) :].abs().sum())
     if astray > 0:
         raise UserError(
-            f"site {call.site!r} looks at {weights.shape[2]} keys, and those beyond the "
+            f"site {call.site!r} attends to {weights.shape[2]} keys, and those beyond the "
             f"{len(keys)} that have labels weigh {astray:.3g}: they are no padding; give a label "
             "for each"
         )

@@ -76,7 +76,7 @@ def spots_of(texts: Sequence[str], font: FontProperties) -> list[Spot]:
 
 
 def _only_earlier(payload: Payload) -> bool:
-    """Does no query of this text look beyond itself?"""
+    """Does no query of this text attend beyond itself?"""
     matrix = payload.matrix
     return payload.queries == payload.keys and not np.triu(matrix, 1).any()
 

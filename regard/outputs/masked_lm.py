@@ -91,8 +91,8 @@ class MaskedLMOutput(ModelOutput):
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
         """The mean over masked words and that over pairs, times the number of masked words.
 
-        Against `targets` [B,T], and against `random_next` [B] if there is a head for pairs. A batch that
-        several processes share has the numbers of the whole batch in `batch_targets` and
+        Against `targets` [B,T], and against `random_next` [B] if there is a head for pairs. A batch
+        that several processes share has the counts of the whole batch in `batch_targets` and
         `batch_pairs`, so that the losses of all processes add up to the loss of one.
         """
         total = self.masked_words().nll(batch["targets"])

@@ -19,14 +19,14 @@ from regard.core.inputs import Text
 from regard.data.text.pipeline import MASK
 from regard.data.text.tokeniser import Tokeniser
 from regard.hub import tokenisers
-from regard.hub.download import located
-from regard.hub.family import Ours
-from regard.hub.spm_pair import Pair, read_pair, write_pair
+from regard.hub.download import locate_checkpoint
+from regard.hub.family import ModelToWrite
+from regard.hub.spm_pair import TokeniserPair, read_pair, write_pair
 from regard.hub.store import SHARD_BYTES
 from regard.layers.text_encoder import real_of
 from regard.models.text.bert import BERT
 from regard.runs.recipe import Recipe, build_recipe, config_values, set_value
-from regard.runs.run import Run, write, write_text
+from regard.runs.run import Run, write_run_folder, write_text
 from regard.tasks import TASKS
 from regard.tasks.abilities import EncodesTexts, HasLabels
 from regard.tasks.task import LABELS, OpenTask, write_labels
@@ -48,8 +48,8 @@ def from_pretrained(
     say. `changes` are those of `--set`, such as `data.text=["premise", "hypothesis"]` for pairs.
     `download` allows a name of the Hugging Face hub in place of a folder.
     """
-    folder = located(name, download=download)
-    loaded = hub.from_pretrained(folder, architecture)
+    folder = locate_checkpoint(name, download=download)
+    loaded = hub.read_checkpoint(folder, architecture)
     recipe = _recipe_of(loaded, folder.resolve().name, changes)
     sides = _sides_of(folder, loaded)
     with TemporaryDirectory() as held:
@@ -64,7 +64,7 @@ def from_pretrained(
                 f"{folder}: the tokeniser has {size}={count}, and the model "
                 f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
             )
-    told = (*loaded.told, *_told_of(folder, loaded, sides))
+    told = (*loaded.notes, *_told_of(folder, loaded, sides))
     return Run(folder, recipe, task, loaded.model.to(pick_device(device)), told)
 
 
@@ -84,7 +84,7 @@ def leave(run: Run, folder: Path, data: Path, about: str) -> Run:
         folder / "model.safetensors", durable.tensor_pieces(named_weights(run.model))
     )
     write_text(folder / "README.md", _card(run, about))
-    write(folder, run.recipe, run.task, data, None)
+    write_run_folder(folder, run.recipe, run.task, data, None)
     return Run(folder, run.recipe, run.task, run.model, run.began)
 
 
@@ -100,7 +100,7 @@ def save_pretrained(
     if (problem := run.task.checkpoint_problem()) is not None:
         raise UserError(f"{run.folder}: {problem}")
     specials = specials_of(run.task)
-    ours = Ours(
+    ours = ModelToWrite(
         kind=run.recipe.kind,
         model=run.model,
         sizes=run.task.sizes,
@@ -108,8 +108,8 @@ def save_pretrained(
         specials=specials,
         data=config_values(run.recipe.data),
     )
-    chosen, config, _ = hub.written_as(ours, family)
-    files = hub.save_pretrained(
+    chosen, config, _ = hub.choose_family(ours, family)
+    files = hub.write_checkpoint(
         ours, folder, family=chosen.name, dtype=dtype, shard_bytes=shard_bytes
     )
     longest = config.get("max_position_embeddings", config.get("n_positions", 512))
@@ -146,7 +146,7 @@ def usage_of(run: Run) -> str:
     return usage.format(run=run.folder)
 
 
-def _recipe_of(loaded: hub.Loaded, name: str, changes: Sequence[str]) -> Recipe:
+def _recipe_of(loaded: hub.LoadedCheckpoint, name: str, changes: Sequence[str]) -> Recipe:
     """A recipe that stands for a checkpoint, with what fine-tuning it would begin with."""
     plan = loaded.plan
     tables: dict[str, object] = {
@@ -165,7 +165,7 @@ def _recipe_of(loaded: hub.Loaded, name: str, changes: Sequence[str]) -> Recipe:
     return build_recipe(tables)
 
 
-def _context_of(loaded: hub.Loaded) -> int:
+def _context_of(loaded: hub.LoadedCheckpoint) -> int:
     """The most tokens that a model can read."""
     limit: object = getattr(loaded.model, "context_limit", None)
     encoder = dict(loaded.model.named_children()).get("encoder")
@@ -175,16 +175,18 @@ def _context_of(loaded: hub.Loaded) -> int:
     return int(str(found))
 
 
-def _sides_of(folder: Path, loaded: hub.Loaded) -> dict[str, Tokeniser]:
+def _sides_of(folder: Path, loaded: hub.LoadedCheckpoint) -> dict[str, Tokeniser]:
     """The tokenisers of a checkpoint by the files that a run keeps them in."""
     sizes = loaded.plan.sizes
     if "source_vocabulary" in sizes:
         pair = read_pair(folder, sizes["source_vocabulary"], sizes["vocabulary"])
         return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}
-    return {"tokenizer.json": tokenisers.read(folder, loaded.family, sizes["vocabulary"])}
+    return {"tokenizer.json": tokenisers.read_tokeniser(folder, loaded.family, sizes["vocabulary"])}
 
 
-def _told_of(folder: Path, loaded: hub.Loaded, sides: Mapping[str, Tokeniser]) -> Sequence[str]:
+def _told_of(
+    folder: Path, loaded: hub.LoadedCheckpoint, sides: Mapping[str, Tokeniser]
+) -> Sequence[str]:
     """What there is to say of tokenisers; a masked language model without a mask is refused."""
     guesses = isinstance(loaded.model, BERT) and loaded.model.config.words
     if guesses and any(each.special_token(MASK) is None for each in sides.values()):
@@ -193,7 +195,7 @@ def _told_of(folder: Path, loaded: hub.Loaded, sides: Mapping[str, Tokeniser]) -
             "one as mask_token in tokenizer_config.json, or take the encoder alone with "
             "--architecture"
         )
-    bare = {(tokenisers.untokened(each), each.vocabulary) for each in sides.values()}
+    bare = {(tokenisers.unused_ids(each), each.vocabulary) for each in sides.values()}
     return [
         f"{count:,} of {rows:,} rows of the embedding have no token"
         for count, rows in sorted(bare)
@@ -207,10 +209,10 @@ def _write_tokenisers(task: OpenTask, folder: Path, family: str, longest: int) -
         raise UserError("this task has no tokeniser that could be written")
     first, *others = task.tokenisers
     if others:
-        write_pair(Pair(first, *others), folder, longest)
+        write_pair(TokeniserPair(first, *others), folder, longest)
     else:
-        own = tokenisers.between_marks(first) if task.adds_special_tokens else first
-        tokenisers.write(own, folder, family, longest)
+        own = tokenisers.gpt_classifier_tokeniser(first) if task.adds_special_tokens else first
+        tokenisers.write_tokeniser(own, folder, family, longest)
 
 
 def specials_of(task: OpenTask) -> Mapping[str, int]:

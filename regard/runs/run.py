@@ -109,7 +109,7 @@ class Run:
             "parameters": sum(each.numel() for each in self.model.parameters()),
             "peak_bytes": peak_bytes(next(self.model.parameters()).device),
         }
-        write_json(self.folder / "metrics.json", {**figures, "training": about})
+        write_json_file(self.folder / "metrics.json", {**figures, "training": about})
         write_text(self.folder / "README.md", _card(self, figures, result))
         return figures
 
@@ -207,7 +207,7 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
         if world.is_main:
             task.batches()
             run.check()  # a folder that is written has a recipe that works
-            write(folder, recipe, task, data, source)
+            write_run_folder(folder, recipe, task, data, source)
             world.barrier()
     return run
 
@@ -305,7 +305,9 @@ def data_folder(given: Path | None) -> Path:
     return given or Path(os.environ.get("REGARD_DATA", "."))
 
 
-def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run | None) -> None:
+def write_run_folder(
+    folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run | None
+) -> None:
     """Set up a run folder; its recipe comes last, since it is what makes the folder a run.
 
     A run that the model begins with is copied, all but what it was trained by, so that the folder
@@ -326,7 +328,7 @@ def write(folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run 
         if source is not None:
             training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard")
             shutil.copytree(source.folder, folder / SOURCE, ignore=training, dirs_exist_ok=True)
-        write_json(folder / "config.json", config)
+        write_json_file(folder / "config.json", config)
         write_text(folder / "recipe.toml", kept.to_toml())
 
 
@@ -337,7 +339,7 @@ def read_config(folder: Path) -> dict[str, object]:
         near = nearest(folder.name, [each.name for each in folder.parent.glob("*")])
         hint = f"; did you mean {folder.parent / near}?" if near and near != folder.name else ""
         raise UserError(f"{folder}: this is no run folder (it has no config.json){hint}")
-    config = read_json(path)
+    config = read_json_file(path)
     if "model_type" in config and "format" not in config:
         raise UserError(
             f"{folder}: this is a checkpoint of transformers, not a run; make a run of it with "
@@ -370,7 +372,7 @@ def read_text(path: Path) -> str:
     return read_utf8(path)
 
 
-def read_json(path: Path) -> dict[str, object]:
+def read_json_file(path: Path) -> dict[str, object]:
     """The JSON object in a file that a run must have."""
     text = read_text(path)
     try:
@@ -387,7 +389,7 @@ def write_text(path: Path, text: str) -> None:
     durable.replace_file(path, [text.encode()])
 
 
-def write_json(path: Path, values: Mapping[str, object]) -> None:
+def write_json_file(path: Path, values: Mapping[str, object]) -> None:
     """Write a JSON file."""
     write_text(path, json.dumps(values, indent=2) + "\n")
 

@@ -18,7 +18,7 @@ _Points = list[tuple[int, float]]
 """Updates with their values."""
 
 
-def curves(folder: Path) -> dict[str, _Points]:
+def training_curves(folder: Path) -> dict[str, _Points]:
     """Every curve by name, such as `train/loss` and `validation/perplexity`."""
     found: dict[str, _Points] = {}
     for line in _whole_lines(folder / "log.jsonl"):

@@ -150,7 +150,7 @@ class Guard:
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return  # a websocket is closed by the server if nobody accepts it
-        answer = Answer(send)
+        answer = CountedAnswer(send)
         begun = time.perf_counter()
         self._metrics.in_flight += 1
         try:
@@ -165,7 +165,7 @@ class Guard:
             seconds = time.perf_counter() - begun
             self._metrics.answered(_route_of(scope), answer.status or _LEFT, seconds)
 
-    async def _guarded(self, scope: _Scope, receive: _Receive, answer: "Answer") -> None:
+    async def _guarded(self, scope: _Scope, receive: _Receive, answer: "CountedAnswer") -> None:
         raw = scope["headers"]
         assert isinstance(raw, list)
         headers = Headers(raw)
@@ -218,7 +218,7 @@ def _replayed(body: bytes, receive: _Receive) -> _Receive:
     return again
 
 
-class Answer:
+class CountedAnswer:
     """Sends, adds the headers that every answer has, and remembers how far it got."""
 
     def __init__(self, send: _Send) -> None:

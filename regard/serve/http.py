@@ -24,7 +24,7 @@ from regard.core.protocols import Bounded, Stepper
 from regard.look.compact import as_json, pack
 from regard.serve import schema, work
 from regard.serve.completions import collected, prepared, streamed
-from regard.serve.curves import curves
+from regard.serve.curves import training_curves
 from regard.serve.engine import Engine
 from regard.serve.errors import Refused, whole
 from regard.serve.guard import App, Doors, Guard
@@ -35,8 +35,8 @@ from regard.serve.served_run import Served, find
 from regard.serve.static_files import static_files
 from regard.tasks.abilities import Generates, Translates
 
-Answer = TypeVar("Answer")
-Question = TypeVar("Question")
+_Answer = TypeVar("_Answer")
+_Question = TypeVar("_Question")
 
 _ERRORS: dict[int | str, dict[str, object]] = {
     status: {"model": schema.Error, "description": HTTPStatus(status).phrase}
@@ -118,8 +118,8 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
     async def asked_of(
         request: Request,
         asked: schema.InputRequest | schema.Translate,
-        job: Callable[[Served], Asking[Question, Answer]],
-    ) -> Answer:
+        job: Callable[[Served], Asking[_Question, _Answer]],
+    ) -> _Answer:
         run = find(engine.runs, asked.model)
         made = await _aside(asked.text or asked.input or "", partial(job, run))
         engine.submit(made)
@@ -151,9 +151,7 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
         """The attention weights of a model for an input."""
         found = await asked_of(request, asked, lambda run: work.showing(run, asked, limits))
         if asked.form == "packed":
-            made = await asyncio.to_thread(
-                lambda: as_json(pack(found.payloads, title=found.title))
-            )
+            made = await asyncio.to_thread(lambda: as_json(pack(found.payloads, title=found.title)))
             return Response(made, media_type="application/json")
         plain = [json.loads(payload.to_json()) for payload in found.payloads]
         return answer({"payloads": plain})
@@ -171,7 +169,7 @@ def _add_runs(app: FastAPI, engine: Engine) -> None:
     async def run_curves(name: str) -> Response:
         """The curves of a training, which may still go on."""
         run = find(engine.runs, name)
-        found = await asyncio.to_thread(curves, run.folder)
+        found = await asyncio.to_thread(training_curves, run.folder)
         return answer({"run": name, "trained": run.model is not None, "curves": found})
 
 
@@ -231,13 +229,15 @@ _SHORT = 2000
 """Characters that are tokenised faster than another thread starts."""
 
 
-async def _aside(text: str | Sequence[object], work: Callable[[], Answer]) -> Answer:
+async def _aside(text: str | Sequence[object], work: Callable[[], _Answer]) -> _Answer:
     """Work that takes as long as the text is: in another thread unless that is short."""
     short = isinstance(text, str) and len(text) <= _SHORT
     return work() if short else await asyncio.to_thread(work)
 
 
-async def _waited(engine: Engine, job: Job, request: Request, result: Awaitable[Answer]) -> Answer:
+async def _waited(
+    engine: Engine, job: Job, request: Request, result: Awaitable[_Answer]
+) -> _Answer:
     """What comes of a job; if the client leaves first, nothing more is computed."""
     working = asyncio.ensure_future(result)
     gone = asyncio.ensure_future(_disconnected(request.receive))

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 
 from regard.decode import GenerationRequest, TextPiece
 
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+_Question = TypeVar("_Question")
+_Answer = TypeVar("_Answer")
 
 
 class Job(ABC):
@@ -66,7 +66,7 @@ class Writing(Job):
         self.pieces.put_nowait(error)
 
 
-_Work = Callable[[Sequence[Question], Callable[[], None]], Sequence[Answer]]
+_Work = Callable[[Sequence[_Question], Callable[[], None]], Sequence[_Answer]]
 """Answers questions of one kind, all at once. What it is given besides is to be called now and
 then: it raises `Gone` when nobody waits any more."""
 
@@ -76,15 +76,15 @@ class Gone(Exception):  # noqa: N818 (nothing went wrong)
 
 
 @dataclass(eq=False)
-class Asking(Job, Generic[Question, Answer]):
+class Asking(Job, Generic[_Question, _Answer]):
     """A question that is answered whole, together with others of its kind."""
 
     run: str
     kind: Hashable
     """Questions of one kind may be answered by one call of `work`."""
-    question: Question
-    work: _Work[Question, Answer]
-    answer: "Future[Answer]" = field(default_factory=Future)
+    question: _Question
+    work: _Work[_Question, _Answer]
+    answer: "Future[_Answer]" = field(default_factory=Future)
 
     @property
     def rows(self) -> int:
@@ -96,7 +96,7 @@ class Asking(Job, Generic[Question, Answer]):
         if not self.answer.done():
             self.answer.set_exception(error)
 
-    def succeed(self, answer: Answer) -> None:
+    def succeed(self, answer: _Answer) -> None:
         """Unless nobody waits."""
         if not self.answer.done():
             self.answer.set_result(answer)

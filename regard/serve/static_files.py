@@ -28,7 +28,7 @@ class File:
 def static_files() -> dict[str, File]:
     """Every file by its path under /static/."""
     return {
-        f"{prefix}{each.name}": read(each)
+        f"{prefix}{each.name}": _read_static(each)
         for prefix, folder in _FOLDERS.items()
         if folder.is_dir()
         for each in folder.iterdir()
@@ -36,7 +36,7 @@ def static_files() -> dict[str, File]:
     }
 
 
-def read(path: Traversable) -> File:
+def _read_static(path: Traversable) -> File:
     """One file, as it is now."""
     data = path.read_bytes()
     ending = path.name[path.name.rfind(".") :]

@@ -8,7 +8,7 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose
-from regard.core.inputs import INPUTS, Input, Text, Written, kind_name, read_json, written_kind
+from regard.core.inputs import INPUTS, Input, Text, Written, kind_name, read_request, written_kind
 from regard.core.protocols import Batch, Bounded, Selectable, Stepper
 from regard.look import Payload
 from regard.serve.errors import Refused, too_long, wrong
@@ -171,7 +171,7 @@ def _text_input(run: Served, text: str, limits: Limits) -> Input:
     if kind is None:
         raise _wrong_kind(run, "text", Text)
     try:
-        return read_json(kind, text, "text", replace(limits.files, characters=limits.characters))
+        return read_request(kind, text, "text", replace(limits.files, characters=limits.characters))
     except UserError as error:
         raise wrong("text", str(error), code="wrong_input") from None
 
@@ -187,7 +187,7 @@ def _file_input(run: Served, value: object, kind: str | None, limits: Limits) ->
     if isinstance(value, list):
         value = [each.model_dump() if isinstance(each, Part) else each for each in value]
     try:
-        return read_json(takes[name], value, "input", limits.files)
+        return read_request(takes[name], value, "input", limits.files)
     except UserError as error:
         raise wrong("input", str(error), code="wrong_input") from None
 

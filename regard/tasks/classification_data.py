@@ -125,7 +125,7 @@ def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
     return split_words(text.lower() if data.lowercase else text)
 
 
-def read(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
+def _read_examples(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
     """The examples of a file of the data folder."""
     place = found(folder, path, data.origin)
     source = LabelledText(path=str(place), form=data.format, text=data.text, label=data.label)
@@ -142,21 +142,21 @@ def examples_of(data: Examples, folder: Path, split: Split) -> Iterable[Labelled
         raise UserError(f"this recipe has no {split} examples; set data.{split}")
     if split == "train" or isinstance(path, float):
         return _divided(data, folder)[split == "validation"]
-    return read(data, folder, path)
+    return _read_examples(data, folder, path)
 
 
 @lru_cache(maxsize=2)
 def _kept(data_json: str, folder: Path, seen: tuple[int, ...]) -> tuple[LabelledExample, ...]:
     """The training examples, read once as long as their file stays as it is."""
     data = Examples.model_validate_json(data_json)
-    return tuple(read(data, folder, data.train))
+    return tuple(_read_examples(data, folder, data.train))
 
 
 def all_examples(data: Examples, folder: Path) -> tuple[LabelledExample, ...]:
     """All that the training file holds, also what is kept apart; it is asked for several times."""
     path = found(folder, data.train, data.origin)
     if path.is_dir():
-        return tuple(read(data, folder, data.train))
+        return tuple(_read_examples(data, folder, data.train))
     return _kept(data.model_dump_json(), folder, tuple(file_stamp(path).values()))
 
 

@@ -144,7 +144,9 @@ class Tagging(Labelling):
 
         if saved is None:
             tokeniser = learnt(data.tokeniser, texts(), data.vocabulary, data.min_frequency)
-        known = {tag for sentence in read(data, folder, data.train) for tag in sentence.tags}
+        known = {
+            tag for sentence in _read_sentences(data, folder, data.train) for tag in sentence.tags
+        }
         tags = known if data.scheme == "none" else all_tags(known, data.learn)
         return cls(data, folder, tokeniser, tuple(sorted(tags, key=lambda t: (t != OUTSIDE, t))))
 
@@ -435,14 +437,14 @@ def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[TaggedS
     if path is None:
         raise UserError(f"this recipe has no {split} sentences; set data.{split}")
     if split != "train" and isinstance(path, str):
-        yield from read(data, folder, path)
+        yield from _read_sentences(data, folder, path)
         return
-    every = list(read(data, folder, data.train))
+    every = list(_read_sentences(data, folder, data.train))
     apart, rest = divided(len(every), data.validation, data.limit, data.seed)
     yield from (every[each] for each in (rest if split == "train" else apart))
 
 
-def read(data: Columns, folder: Path, path: str) -> Iterator[TaggedSentence]:
+def _read_sentences(data: Columns, folder: Path, path: str) -> Iterator[TaggedSentence]:
     """The sentences of a file, with tags as the model writes them."""
     place = found(folder, path, data.origin)
     for sentence in read_conll(str(place), data.word, data.tag):

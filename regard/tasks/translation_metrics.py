@@ -7,7 +7,7 @@ little (Post 2018). Figures of one signature must not be compared with those of 
 >>> round(score("bleu", ["the cat sat on the mat"], ["the cat sat on the mat"]).value, 3)
 100.0
 >>> score("exact", ["1998-05-03", "x"], ["1998-05-03", "1998-05-04"])
-Score(value=50.0, signature='whole lines|case:mixed|blanks:one')
+MetricValue(value=50.0, signature='whole lines|case:mixed|blanks:one')
 """
 
 from collections.abc import Callable, Sequence
@@ -19,18 +19,18 @@ from regard.tasks.abilities import LengthBand
 
 
 @dataclass(frozen=True)
-class Score:
+class MetricValue:
     """A figure, and what it is a figure of."""
 
     value: float
     signature: str
 
 
-_Metric = Callable[[Sequence[str], Sequence[str], bool], Score]
+_Metric = Callable[[Sequence[str], Sequence[str], bool], MetricValue]
 """Outputs, their references, and whether case is ignored, to a score."""
 
 
-def _bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
+def _bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> MetricValue:
     """BLEU of sacreBLEU (Papineni et al. 2002; Post 2018), for text as people write it.
 
     It splits off punctuation itself, as mteval-v13a does.
@@ -39,10 +39,10 @@ def _bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) ->
 
     metric = BLEU(lowercase=lowercase, tokenize="13a", force=True)
     found = metric.corpus_score(outputs, [references])
-    return Score(found.score, str(metric.get_signature()))
+    return MetricValue(found.score, str(metric.get_signature()))
 
 
-def multi_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
+def multi_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> MetricValue:
     """BLEU of Moses' multi-bleu.perl -lc, for text that is tokenised already.
 
     Tokens are what stands between blanks, case is ignored whatever is asked for, and nothing is
@@ -53,19 +53,19 @@ def multi_bleu(outputs: Sequence[str], references: Sequence[str], lowercase: boo
 
     metric = BLEU(lowercase=True, tokenize="none", smooth_method="none", force=True)
     found = metric.corpus_score(outputs, [references])
-    return Score(found.score, str(metric.get_signature()))
+    return MetricValue(found.score, str(metric.get_signature()))
 
 
-def _chrf(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
+def _chrf(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> MetricValue:
     """chrF2: matches of up to six characters (Popović 2015), as sacreBLEU has it."""
     from sacrebleu.metrics.chrf import CHRF
 
     metric = CHRF(lowercase=lowercase)
     found = metric.corpus_score(outputs, [references])
-    return Score(found.score, str(metric.get_signature()))
+    return MetricValue(found.score, str(metric.get_signature()))
 
 
-def exact(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> Score:
+def exact(outputs: Sequence[str], references: Sequence[str], lowercase: bool) -> MetricValue:
     """Per cent of the outputs that are the reference; any number of blanks is as good as one."""
 
     def plain(text: str) -> str:
@@ -74,7 +74,7 @@ def exact(outputs: Sequence[str], references: Sequence[str], lowercase: bool) ->
     pairs = zip(outputs, references, strict=True)
     right = sum(plain(output) == plain(reference) for output, reference in pairs)
     case = "lc" if lowercase else "mixed"
-    return Score(100 * right / len(outputs), f"whole lines|case:{case}|blanks:one")
+    return MetricValue(100 * right / len(outputs), f"whole lines|case:{case}|blanks:one")
 
 
 METRICS: dict[str, _Metric] = {
@@ -88,7 +88,7 @@ METRICS: dict[str, _Metric] = {
 
 def score(
     name: str, outputs: Sequence[str], references: Sequence[str], *, lowercase: bool = False
-) -> Score:
+) -> MetricValue:
     """How alike these outputs and references are, by the metric of that name."""
     metric = choose("metric", name, METRICS)
     if len(outputs) != len(references):

@@ -13,7 +13,7 @@ from regard.attention import record
 from regard.core.inputs import Text
 from regard.data.text.parallel import encode_pairs
 from regard.inference.align import alignments
-from regard.inference.translate import SiteChoice, alignment, translations
+from regard.inference.translate import SiteChoice, output_alignment, translations
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.translate import Translation
@@ -163,7 +163,7 @@ def test_words_of_an_output_are_counted_by_their_blanks(runs: dict[str, Run]) ->
     said = line.outputs.outputs[0]
     hypothesis = said.hypothesis.__class__(target.encode("19-0"), 0.0, 0.0, [0] * 5)
     assert task.target_words(hypothesis.tokens, "3 mai") == [0, 0, 0, 0]
-    assert all("-" in part for part in alignment(task, line).split())
+    assert all("-" in part for part in output_alignment(task, line).split())
 
 
 def test_what_cannot_be_done_is_said(regard: Regard, runs: dict[str, Run]) -> None:
@@ -201,7 +201,7 @@ def test_copied_words_are_aligned_and_cut_lines_are_called_by_their_numbers(
     vocabulary = task.numbering.target.vocabulary
     said = every[0].outputs.outputs[0].hypothesis.__class__([vocabulary, 4], 0.0, 0.0, [0] * 3)
     assert task.target_words(said.tokens, every[0].outputs.source.title) == [0, 1]
-    assert alignment(task, every[0]) is not None
+    assert output_alignment(task, every[0]) is not None
 
 
 def test_the_card_says_how_scores_were_computed(runs: dict[str, Run]) -> None:

@@ -30,8 +30,8 @@ from regard.core.inputs import (
     check_kind,
     kind_name,
     read_file,
-    read_json,
     read_line,
+    read_request,
     written_kind,
 )
 
@@ -123,7 +123,7 @@ def test_a_kind_is_the_same_from_a_file_a_line_and_a_request(name: str, tmp_path
     every: list[Input] = [
         read_file(kind, tmp_path / "file"),
         read_line(kind, line, "line 1"),
-        read_json(kind, value, "input"),
+        read_request(kind, value, "input"),
     ]
     assert [each.title for each in every] == [title] * 3
     assert all(type(each) is kind for each in every)
@@ -246,11 +246,11 @@ def test_several_inputs_of_a_line_may_name_files(tmp_path: Path) -> None:
 
 def test_a_request_has_strings(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="input: expected an image as a string, not a int"):
-        read_json(Image, 3, "input")
+        read_request(Image, 3, "input")
     with pytest.raises(UserError, match="input: expected an image as a file in base 64"):
-        read_json(Image, "/etc/passwd!", "input")
+        read_request(Image, "/etc/passwd!", "input")
     address = "data:image/png;base64," + base64.b64encode(png()).decode()
-    assert read_json(Image, address, "input").title == "image of 3 x 2 pixels"
+    assert read_request(Image, address, "input").title == "image of 3 x 2 pixels"
 
 
 def test_an_input_of_the_wrong_kind_is_named() -> None:

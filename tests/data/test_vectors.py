@@ -115,7 +115,7 @@ def test_words_that_no_file_can_hold_and_vocabularies_without_a_vector_are_refus
     with pytest.raises(UserError, match="'a b' cannot be written to a file of vectors"):
         write_vectors(tmp_path / "v.txt", Vectors(("a b",), torch.zeros(1, 2)))
     write_vectors(tmp_path / "v.txt", some())
-    with pytest.raises(UserError, match="none of the words that were asked for"):
+    with pytest.raises(UserError, match="none of the requested words"):
         read_vectors(tmp_path / "v.txt", {"zzz"})
 
 

@@ -19,7 +19,7 @@ from regard.experiments.heads import (
     prune_heads,
     save_pruned,
 )
-from regard.export.ctranslate2 import export
+from regard.export.ctranslate2 import export_ctranslate2
 from regard.layers.text_encoder import Encoding
 from regard.models.language.gpt import GPTState, GPTStepState
 from regard.runs.pretrained import save_pretrained
@@ -178,7 +178,7 @@ def test_a_pruned_gpt_predicts_and_generates_as_with_masked_heads(
         (2, 2),
     ]
     with pytest.raises(UserError, match=r"heads_left=\(1, 2\)"):
-        export(left.model, tmp_path / "ct2", words=[], specials={})
+        export_ctranslate2(left.model, tmp_path / "ct2", words=[], specials={})
     with pytest.raises(UserError, match=r"has heads_left=None, not \(1, 2\)"):
         save_pretrained(left, tmp_path / "out")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from regard.export.onnx import export
+from regard.export.onnx import export_onnx
 from regard.models.language.gpt import GPT
 from regard.models.text.bert import BERT, Encoding
 from regard.models.text.bert_classifier import BERTClassifier
@@ -47,7 +47,7 @@ def exported(folder: Path) -> dict[str, float]:
         model = built()
         for parameter in model.parameters():
             nn.init.normal_(parameter, std=0.3)
-        told[name] = export(model, folder / f"{name}.onnx")
+        told[name] = export_onnx(model, folder / f"{name}.onnx")
     return told
 
 

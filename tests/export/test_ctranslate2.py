@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from regard.core.errors import UserError
-from regard.export.ctranslate2 import difference, export
+from regard.export.ctranslate2 import ctranslate2_difference, export_ctranslate2
 from regard.models.language.gpt import GPT
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.translation.transformer import Transformer
@@ -43,9 +43,9 @@ def shaken(model: nn.Module) -> nn.Module:
 def test_a_gpt_finds_texts_as_likely_as_ours(name: str, tmp_path: Path) -> None:
     config = GPT.Config.model_validate({"width": 16, "heads": 2, "layers": 2, **GPTS[name]})
     model = shaken(GPT(config, V))
-    assert export(model, tmp_path / "out", words=WORDS, specials=SPECIALS) < 1e-4
+    assert export_ctranslate2(model, tmp_path / "out", words=WORDS, specials=SPECIALS) < 1e-4
     model.layers[0].attention.project.weight.data.neg_()
-    off = difference(model, tmp_path / "out", words=WORDS, specials=SPECIALS)
+    off = ctranslate2_difference(model, tmp_path / "out", words=WORDS, specials=SPECIALS)
     assert off > 0.01, "another model is told apart"
 
 
@@ -54,14 +54,16 @@ def test_a_translator_finds_texts_as_likely_as_ours(name: str, tmp_path: Path) -
     sizes = {"width": 16, "heads": 2, "encoder_layers": 2, "decoder_layers": 2}
     model = shaken(Transformer(Transformer.Config.model_validate(sizes | TRANSLATORS[name]), V, S))
     about = {"words": WORDS, "source_words": OTHERS, "specials": SPECIALS}
-    assert export(model, tmp_path / "out", **about) < 1e-4
+    assert export_ctranslate2(model, tmp_path / "out", **about) < 1e-4
     model.decoder[0].cross.merge.weight.data.neg_()
-    assert difference(model, tmp_path / "out", **about) > 0.01
+    assert ctranslate2_difference(model, tmp_path / "out", **about) > 0.01
 
 
 def test_what_it_cannot_hold_is_said(tmp_path: Path, as_users_run_it: None) -> None:
     odd = GPT(GPT.Config(width=8, heads=2, key_heads=1, position="rotary", weigh="sparsemax"), V)
     with pytest.raises(UserError, match=r"key_heads=1, position='rotary', weigh='sparsemax'"):
-        export(odd, tmp_path, words=WORDS, specials=SPECIALS)
+        export_ctranslate2(odd, tmp_path, words=WORDS, specials=SPECIALS)
     with pytest.raises(UserError, match="for gpt and transformer, not for a RNNLM"):
-        export(RNNLM(RNNLM.Config(width=8), V), tmp_path, words=WORDS, specials=SPECIALS)
+        export_ctranslate2(
+            RNNLM(RNNLM.Config(width=8), V), tmp_path, words=WORDS, specials=SPECIALS
+        )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from regard.core.errors import UserError
-from regard.export.onnx import difference, export
+from regard.export.onnx import export_onnx, onnx_difference
 from regard.models.language.rnn_lm import RNNLM
 from tests.export.kinds import BUILT, OUTPUTS, V
 
@@ -40,7 +40,7 @@ def test_a_file_says_what_the_model_says(tmp_path: Path) -> None:
 
 def test_what_it_cannot_hold_is_said(tmp_path: Path, as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="encoders of text and for GPT here, not for a RNNLM"):
-        export(RNNLM(RNNLM.Config(width=8), V), tmp_path / "model.onnx")
+        export_onnx(RNNLM(RNNLM.Config(width=8), V), tmp_path / "model.onnx")
 
 
 def test_a_file_of_another_model_is_told_apart(as_users_run_it: None) -> None:
@@ -58,4 +58,4 @@ def test_a_file_of_another_model_is_told_apart(as_users_run_it: None) -> None:
             return torch.ones(*tokens.shape, V)
 
     with pytest.raises(UserError, match="says something else than the model: off by 1"):
-        difference(Model(), Elsewhere(), 2, 5)
+        onnx_difference(Model(), Elsewhere(), 2, 5)

@@ -10,9 +10,9 @@ import pytest
 from regard.core.errors import UserError
 from regard.data.text.normalise import RESERVED
 from regard.data.text.tokenizer_errors import first_use, hide_panics
-from regard.hub.sentencepiece import read as read_model
+from regard.hub.sentencepiece import read_sentencepiece as read_model
 from regard.hub.spm_pair import read_pair
-from regard.hub.tokenisers import read
+from regard.hub.tokenisers import read_tokeniser
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
@@ -80,7 +80,7 @@ CRAFTED: dict[str, object] = {
 
 def used(folder: Path) -> None:
     """All that a run does with a tokeniser."""
-    tokeniser = read(folder, "gpt2", 3)
+    tokeniser = read_tokeniser(folder, "gpt2", 3)
     _ = tokeniser.template, tokeniser.encode("a b"), tokeniser.unk
 
 
@@ -119,15 +119,15 @@ def test_json_nested_without_end_is_refused(tmp_path: Path, depth: int) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
         (tmp_path / name).write_text("[" * depth + "]" * depth)
         with pytest.raises(UserError):
-            read(tmp_path, "gpt2")
+            read_tokeniser(tmp_path, "gpt2")
         (tmp_path / name).unlink()
 
 
 def test_a_folder_without_a_tokeniser_is_told_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no tokenizer\.json, and vocab\.txt is missing too"):
-        read(tmp_path, "bert")
+        read_tokeniser(tmp_path, "bert")
     with pytest.raises(UserError, match=r"merges\.txt is missing too"):
-        read(tmp_path, "gpt2")
+        read_tokeniser(tmp_path, "gpt2")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_folder_without_a_tokeniser_is_told_what_is_missing(tmp_path: Path) ->
         ("{", "", "no JSON"),
         ('{"a": 0}', "#version: 0.2\na\n", r"merges\.txt:2: a pair was expected"),
         ('{"a": 0}', "a b c\n", r"merges\.txt:1: a pair was expected"),
-        ('{"a": 0}', "a b\n", "no tokenizer that works"),
+        ('{"a": 0}', "a b\n", "is not a valid tokenizer"),
     ],
 )
 def test_bad_vocabularies_are_refused(
@@ -151,7 +151,7 @@ def test_bad_vocabularies_are_refused(
     (tmp_path / "vocab.json").write_text(vocabulary)
     (tmp_path / "merges.txt").write_text(merges)
     with pytest.raises(UserError, match=match):
-        read(tmp_path, "gpt2")
+        read_tokeniser(tmp_path, "gpt2")
 
 
 TORN: dict[str, bytes] = {

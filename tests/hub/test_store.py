@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from regard.core.errors import UserError
-from regard.hub import FAMILIES, from_pretrained, save_pretrained
-from regard.hub.family import Ours
-from regard.hub.keys import Row, Table
+from regard.hub import FAMILIES, read_checkpoint, write_checkpoint
+from regard.hub.family import ModelToWrite
+from regard.hub.keys import TensorRow, TensorTable
 from regard.hub.store import read_tensors
 from tests.hub.decoder_folders import gpt2_folder
 from tests.hub.folders import bert_folder, changed
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 def refused(folder: Path, match: str) -> None:
     """The folder is refused in one line that names what is wrong."""
     with pytest.raises(UserError, match=match) as told:
-        from_pretrained(folder)
+        read_checkpoint(folder)
     assert "\n" not in str(told.value)
     assert len(str(told.value)) < 500 + len(str(folder))
 
@@ -45,29 +45,29 @@ def as_bin(folder: Path, tensors: object) -> None:
 
 
 def test_shards_and_bin_files_hold_the_same_model(folder: Path, tmp_path: Path) -> None:
-    loaded = from_pretrained(folder)
-    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
-    files = save_pretrained(ours, tmp_path / "shards", shard_bytes=2000)
+    loaded = read_checkpoint(folder)
+    ours = ModelToWrite(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    files = write_checkpoint(ours, tmp_path / "shards", shard_bytes=2000)
     assert len([each for each in files if each.suffix == ".safetensors"]) > 3
     index = json.loads((tmp_path / "shards" / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == sum(
         each.nbytes for each in read_tensors(tmp_path / "shards").values()
     )
     before = loaded.model.state_dict()
-    assert same(from_pretrained(tmp_path / "shards").model.state_dict(), before)
+    assert same(read_checkpoint(tmp_path / "shards").model.state_dict(), before)
     as_bin(folder, load_file(folder / "model.safetensors"))
-    assert same(from_pretrained(folder).model.state_dict(), before)
+    assert same(read_checkpoint(folder).model.state_dict(), before)
 
 
 def test_an_export_into_a_used_folder_leaves_no_older_weights(folder: Path, tmp_path: Path) -> None:
-    loaded, out = from_pretrained(folder), tmp_path / "out"
-    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    loaded, out = read_checkpoint(folder), tmp_path / "out"
+    ours = ModelToWrite(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
     out.mkdir()
     (out / "model-card.safetensors").touch()  # none of ours
     for size in (2000, 10**9, 4000, 2000):
         nn.init.normal_(loaded.model.encoder.norm.weight)
-        files = save_pretrained(ours, out, shard_bytes=size)
-        assert same(from_pretrained(out).model.state_dict(), loaded.model.state_dict())
+        files = write_checkpoint(ours, out, shard_bytes=size)
+        assert same(read_checkpoint(out).model.state_dict(), loaded.model.state_dict())
         assert {each.name for each in out.iterdir()} == {
             "model-card.safetensors",
             *(each.name for each in files),
@@ -77,9 +77,9 @@ def test_an_export_into_a_used_folder_leaves_no_older_weights(folder: Path, tmp_
 def test_shards_load_in_transformers(folder: Path, tmp_path: Path) -> None:
     import transformers
 
-    loaded = from_pretrained(folder)
-    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
-    save_pretrained(ours, tmp_path / "shards", shard_bytes=2000)
+    loaded = read_checkpoint(folder)
+    ours = ModelToWrite(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+    write_checkpoint(ours, tmp_path / "shards", shard_bytes=2000)
     back = transformers.BertForMaskedLM.from_pretrained(tmp_path / "shards")
     there = transformers.BertForMaskedLM.from_pretrained(folder)
     assert same(dict(back.state_dict()), dict(there.state_dict()))
@@ -89,21 +89,21 @@ def test_shards_load_in_transformers(folder: Path, tmp_path: Path) -> None:
 def test_half_precision_is_read_as_float32_and_can_be_written(
     folder: Path, tmp_path: Path, dtype: str
 ) -> None:
-    whole = from_pretrained(folder)
-    ours = Ours(kind="bert", model=whole.model, sizes=whole.plan.sizes)
-    save_pretrained(ours, tmp_path / "half", dtype=dtype)
+    whole = read_checkpoint(folder)
+    ours = ModelToWrite(kind="bert", model=whole.model, sizes=whole.plan.sizes)
+    write_checkpoint(ours, tmp_path / "half", dtype=dtype)
     assert {str(each.dtype) for each in read_tensors(tmp_path / "half").values()} == {
         f"torch.{dtype}"
     }
-    half = from_pretrained(tmp_path / "half")
-    assert half.told == (f"read as float32, and kept there as {dtype}",)
+    half = read_checkpoint(tmp_path / "half")
+    assert half.notes == (f"read as float32, and kept there as {dtype}",)
     for name, each in half.model.state_dict().items():
         rounded = whole.model.state_dict()[name].to(getattr(torch, dtype)).float()
         assert torch.equal(each, rounded), name
 
 
 def test_names_of_old_and_of_bare_files_are_known(folder: Path) -> None:
-    expected = from_pretrained(folder).model.state_dict()
+    expected = read_checkpoint(folder).model.state_dict()
     tensors = load_file(folder / "model.safetensors")
     old = {
         name.removeprefix("bert.")
@@ -112,7 +112,7 @@ def test_names_of_old_and_of_bare_files_are_known(folder: Path) -> None:
         for name, each in tensors.items()
     }
     save_file(old, folder / "model.safetensors")
-    assert same(from_pretrained(folder).model.state_dict(), expected)
+    assert same(read_checkpoint(folder).model.state_dict(), expected)
 
 
 def test_tied_missing_and_surplus_tensors_are_named(folder: Path) -> None:
@@ -120,16 +120,16 @@ def test_tied_missing_and_surplus_tensors_are_named(folder: Path) -> None:
     table = "bert.embeddings.word_embeddings.weight"
     twice = {**tensors, "cls.predictions.decoder.weight": tensors[table].clone()}
     save_file(twice, folder / "model.safetensors")
-    assert from_pretrained(folder).told == ()
+    assert read_checkpoint(folder).notes == ()
     twice["cls.predictions.decoder.weight"] = tensors[table] + 1
     twice["bert.pooler.dense.bias"] = torch.zeros(8)
     save_file(twice, folder / "model.safetensors")
-    differs, surplus = from_pretrained(folder).told
+    differs, surplus = read_checkpoint(folder).notes
     assert differs.startswith(f"cls.predictions.decoder.weight is not {table}")
     assert surplus.endswith("no place for it: bert.pooler.dense.bias")
     only = {name: each for name, each in twice.items() if name != table}
     save_file(only, folder / "model.safetensors")  # what is tied to it stands for it
-    found = from_pretrained(folder).model.state_dict()["encoder.embed.table.weight"]
+    found = read_checkpoint(folder).model.state_dict()["encoder.embed.table.weight"]
     assert torch.equal(found, tensors[table] + 1)
     del only["bert.encoder.layer.1.attention.self.key.bias"]
     save_file(only, folder / "model.safetensors")
@@ -138,26 +138,26 @@ def test_tied_missing_and_surplus_tensors_are_named(folder: Path) -> None:
 
 def test_an_encoder_saved_without_its_pooler_is_one_without(tmp_path: Path) -> None:
     folder = bert_folder(tmp_path, "BertModel")
-    assert from_pretrained(folder).model.config.pooled
+    assert read_checkpoint(folder).model.config.pooled
     tensors = load_file(folder / "model.safetensors")
     save_file(
         {name: each for name, each in tensors.items() if not name.startswith("pooler")},
         folder / "model.safetensors",
     )
-    assert not from_pretrained(folder).model.config.pooled
+    assert not read_checkpoint(folder).model.config.pooled
 
 
 def test_a_checkpoint_is_read_as_another_architecture_on_demand(folder: Path) -> None:
-    loaded = from_pretrained(folder, "BertModel")
+    loaded = read_checkpoint(folder, "BertModel")
     assert loaded.model.words is None
-    assert "cls.predictions" in loaded.told[0]
+    assert "cls.predictions" in loaded.notes[0]
     with pytest.raises(UserError, match=r"'BertLMHeadModel' of bert is not known here\. Known: B"):
-        from_pretrained(folder, "BertLMHeadModel")
+        read_checkpoint(folder, "BertLMHeadModel")
 
 
 def test_a_config_that_names_no_architecture_is_told_which_would_do(folder: Path) -> None:
     changed(folder, architectures=None)
-    assert from_pretrained(folder).plan.model.words  # the first of the family
+    assert read_checkpoint(folder).plan.model.words  # the first of the family
     bert_folder(folder, "BertForSequenceClassification")
     changed(folder, architectures=None)
     refused(
@@ -204,7 +204,7 @@ def test_a_header_with_any_bytes_altered_is_loaded_or_refused(folder: Path) -> N
         altered[place] ^= 1 << (place % 8)
         path.write_bytes(altered)
         try:
-            from_pretrained(folder)
+            read_checkpoint(folder)
         except UserError as told:
             refusals.append(str(told))
     assert len(refusals) > 100
@@ -220,18 +220,18 @@ def test_weights_that_are_no_numbers_are_refused(folder: Path, value: float) -> 
 
 
 def test_of_a_tensor_held_under_two_names_the_right_one_counts(folder: Path) -> None:
-    expected = from_pretrained(folder).model.state_dict()
+    expected = read_checkpoint(folder).model.state_dict()
     tensors = load_file(folder / "model.safetensors")
     name = "bert.embeddings.LayerNorm.weight"
     for order in (0, 1):  # files keep tensors in the order of their names or in any other
         twice = {**tensors, name.removeprefix("bert."): tensors[name] + 1}
-        ours = Table([Row("norm", (name,))], prefix="bert.")
+        ours = TensorTable([TensorRow("norm", (name,))], prefix="bert.")
         renamed = ours.renamed([*twice][:: -1 if order else 1])
         assert renamed[name] == name
     save_file(twice, folder / "model.safetensors")
-    loaded = from_pretrained(folder)
+    loaded = read_checkpoint(folder)
     assert same(loaded.model.state_dict(), expected)
-    assert loaded.told[0].endswith("no place for it: embeddings.LayerNorm.weight")
+    assert loaded.notes[0].endswith("no place for it: embeddings.LayerNorm.weight")
 
 
 class Runs:
@@ -358,7 +358,7 @@ def test_any_value_anywhere_in_a_config_is_taken_or_refused(
         for value in ODD_VALUES:
             changed(tmp_path, **{name: value})
             try:
-                from_pretrained(tmp_path)
+                read_checkpoint(tmp_path)
             except UserError as told:
                 refusals.append(str(told))
             (tmp_path / "config.json").write_text(whole)
@@ -374,13 +374,13 @@ def test_a_config_that_is_no_json_object_is_refused(folder: Path, text: str) -> 
 
 
 def test_what_no_family_holds_is_refused_with_the_reason(folder: Path, tmp_path: Path) -> None:
-    loaded = from_pretrained(folder)
-    other = Ours(kind="rnn_lm", model=loaded.model, sizes=loaded.plan.sizes)
+    loaded = read_checkpoint(folder)
+    other = ModelToWrite(kind="rnn_lm", model=loaded.model, sizes=loaded.plan.sizes)
     with pytest.raises(UserError, match=r"a rnn_lm cannot be written .* these can: bert, "):
-        save_pretrained(other, tmp_path / "out")
-    ours = Ours(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
+        write_checkpoint(other, tmp_path / "out")
+    ours = ModelToWrite(kind="bert", model=loaded.model, sizes=loaded.plan.sizes)
     with pytest.raises(UserError, match="distilbert has segments=0, not 2"):
-        save_pretrained(ours, tmp_path / "out", family="distilbert")
+        write_checkpoint(ours, tmp_path / "out", family="distilbert")
     assert not (tmp_path / "out").exists()
 
 

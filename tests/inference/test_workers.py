@@ -13,7 +13,7 @@ from regard.core.errors import UserError
 from regard.core.inputs import Image, Text
 from regard.inference import workers
 from regard.inference.translate import OutputLines, SiteChoice
-from regard.inference.workers import Settings, Workers, translate, usual
+from regard.inference.workers import WorkerPool, WorkerSettings, translate, usual
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import Run, create, load
 from regard.tasks.translate import Translation
@@ -56,15 +56,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(folder / "dates", "cpu")
 
 
-def settings(run: Run, choice: SiteChoice | None = None) -> Settings:
+def settings(run: Run, choice: SiteChoice | None = None) -> WorkerSettings:
     assert isinstance(run.task, Translation)
     beam = replace(run.task.beam, n_best=2)
-    return Settings(str(run.folder), beam, choice, "in.txt")
+    return WorkerSettings(str(run.folder), beam, choice, "in.txt")
 
 
 @pytest.fixture(scope="module")
-def crew(run: Run) -> Iterator[Workers]:
-    with Workers(settings(run, SiteChoice()), 2) as both:
+def crew(run: Run) -> Iterator[WorkerPool]:
+    with WorkerPool(settings(run, SiteChoice()), 2) as both:
         yield both
 
 
@@ -76,7 +76,7 @@ def alone(run: Run) -> list[OutputLines]:
 
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 def test_they_say_what_one_process_says_in_the_order_of_the_lines(
-    chunk: int, run: Run, crew: Workers
+    chunk: int, run: Run, crew: WorkerPool
 ) -> None:
     every = list(crew.translate(iter(LINES), chunk, 2))
     assert len(every) == len(LINES)
@@ -88,7 +88,7 @@ def test_they_say_what_one_process_says_in_the_order_of_the_lines(
         assert bool(line.outputs) == bool(text.strip())
 
 
-def test_lines_come_out_before_the_next_ones_are_read(crew: Workers) -> None:
+def test_lines_come_out_before_the_next_ones_are_read(crew: WorkerPool) -> None:
     read: list[str] = []
 
     def lines() -> Iterator[str]:
@@ -104,7 +104,7 @@ def test_lines_come_out_before_the_next_ones_are_read(crew: Workers) -> None:
 
 @pytest.mark.parametrize("chunk", [4, 100])
 def test_warnings_call_lines_by_their_numbers_in_their_order(
-    chunk: int, crew: Workers, caplog: pytest.LogCaptureFixture
+    chunk: int, crew: WorkerPool, caplog: pytest.LogCaptureFixture
 ) -> None:
     list(crew.translate(iter(LINES), chunk, 2))
     said = [record.getMessage() for record in caplog.records]
@@ -114,13 +114,13 @@ def test_warnings_call_lines_by_their_numbers_in_their_order(
 def test_an_error_in_a_worker_is_one_clear_message(run: Run) -> None:
     with (
         pytest.raises(UserError, match=r"did you mean 'decoder.0.cross"),
-        Workers(settings(run, SiteChoice("decoder.0.croos")), 1) as crew,
+        WorkerPool(settings(run, SiteChoice("decoder.0.croos")), 1) as crew,
     ):
         list(crew.translate(LINES, 100, 64))
 
 
 def test_a_worker_that_is_killed_is_said_and_the_others_are_ended(run: Run) -> None:
-    with Workers(settings(run), 2) as crew:
+    with WorkerPool(settings(run), 2) as crew:
         victim, other = (worker._process for worker in crew._all)
         os.kill(victim.pid, signal.SIGKILL)
         with pytest.raises(UserError, match=r"worker 1 of 2 was killed by SIGKILL; .*fewer worker"):
@@ -129,14 +129,14 @@ def test_a_worker_that_is_killed_is_said_and_the_others_are_ended(run: Run) -> N
 
 
 def test_who_stops_listening_leaves_no_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Workers] = []
+    started: list[WorkerPool] = []
 
-    class Noted(Workers):
-        def __init__(self, settings: Settings, count: int) -> None:
+    class Noted(WorkerPool):
+        def __init__(self, settings: WorkerSettings, count: int) -> None:
             super().__init__(settings, count)
             started.append(self)
 
-    monkeypatch.setattr(workers, "Workers", Noted)
+    monkeypatch.setattr(workers, "WorkerPool", Noted)
     every = translate(run, LINES, workers=2)
     first = next(every)
     assert first.text == run.translate(LINES[:1])[0]
@@ -177,7 +177,7 @@ def test_no_workers_are_refused(count: int, run: Run, as_users_run_it: None) -> 
 def test_only_lines_go_to_another_process(run: Run) -> None:
     image = Image(torch.zeros(3, 2, 2, dtype=torch.uint8))
     with (
-        Workers(settings(run), 1) as crew,
+        WorkerPool(settings(run), 1) as crew,
         pytest.raises(UserError, match=r"workers read lines.*, not an image; set workers=1"),
     ):
         list(crew.translate([Text("3 mai"), image], 100, 64))

@@ -57,7 +57,7 @@ def test_any_choices_of_rows_read_what_one_memory_for_each_would(
         source, sentence = source.select(rows), sentence[rows]
     query = queries(len(sentence))
     want = attend(query, memory.select(sentence), padding(LENGTHS[sentence]))
-    torch.testing.assert_close(source.ask(attend, query), want, atol=1e-12, rtol=0)
+    torch.testing.assert_close(source.read(attend, query), want, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -113,7 +113,7 @@ def test_each_layer_has_its_own_memory() -> None:
     query = queries(2 * (N - 1))
     for layer, memory in enumerate(memories):
         want = attend(query, memory.select(beams(2)[2:]), padding(LENGTHS[beams(2)[2:]]))
-        torch.testing.assert_close(source.ask(attend, query, layer), want)
+        torch.testing.assert_close(source.read(attend, query, layer), want)
 
 
 def test_weights_to_point_with_are_those_of_each_row() -> None:
@@ -131,7 +131,7 @@ def test_recorded_weights_have_a_row_for_each_beam() -> None:
     source = SourceMemory.of(memory, LENGTHS, attends=[attend]).select(beams(3))
     query = queries(3 * N)
     with record(attend) as tape:
-        source.ask(attend, query)
+        source.read(attend, query)
     (call,) = tape
     assert call.weights.shape == (N, H, 3, S)
     want = attend.weights(query, memory.select(beams(3)), padding(LENGTHS[beams(3)]))
@@ -149,7 +149,7 @@ def test_gradients_reach_a_shared_memory() -> None:
     attend = attention()
     states = torch.randn(N, H, S, E, dtype=torch.double, requires_grad=True)
     source = SourceMemory.of(attend.remember(states, states), LENGTHS, attends=[attend])
-    source.select(beams(3)).ask(attend, queries(3 * N)).sum().backward()
+    source.select(beams(3)).read(attend, queries(3 * N)).sum().backward()
     assert states.grad is not None
     real = torch.arange(S) < LENGTHS[:, None]
     assert torch.equal(states.grad.abs().amax((1, 3)) > 0, real)
@@ -161,7 +161,7 @@ def test_a_source_refuses_what_does_not_fit(as_users_run_it: None) -> None:
         SourceMemory.of(remembered(attend), torch.tensor([1, 2]), attends=[attend])
     source = SourceMemory.of(remembered(attend), LENGTHS, attends=[attend]).select(beams(2))
     with pytest.raises(UserError, match="3 rows ask a source of 4 sentences with 2 rows each"):
-        source.ask(attend, queries(3))
+        source.read(attend, queries(3))
 
 
 def test_only_attention_that_minds_its_step_keeps_rows_apart() -> None:

@@ -57,7 +57,7 @@ def test_the_view_that_fits_is_chosen(tmp_path: Path, as_users_run_it: None) -> 
 
 
 def test_a_document_of_one_level_is_refused(tmp_path: Path, as_users_run_it: None) -> None:
-    with pytest.raises(UserError, match="which only a model of two levels looks at"):
+    with pytest.raises(UserError, match="which only a model of two levels attends to"):
         draw(levels()[:1], tmp_path / "a.png", view="document")
     other = Payload.of([[1.0]], ["bad"], ["The plot"], site="sentence_pool", kind="pool")
     with pytest.raises(UserError, match="not two levels of one document"):

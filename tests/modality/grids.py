@@ -23,7 +23,7 @@ from regard.core.protocols import Batch, Carry, Loss
 from regard.data import BucketBatches
 from regard.decode.beam import Beam
 from regard.decode.sentences import decode
-from regard.layers.source_memory import Source
+from regard.layers.source_memory import SourceMemory
 from regard.outputs.next_token import NextTokens, SoftmaxOutput
 from regard.tasks.abilities import Output, Outputs, Prediction, Reading, Subject
 from regard.tasks.task import OpenTask, Split
@@ -226,7 +226,7 @@ class GridTask(OpenTask):
 class GridState:
     """Where a decoder has come to."""
 
-    source: Source
+    source: SourceMemory
     hidden: Tensor
 
     def select(self, rows: Tensor) -> "GridState":
@@ -260,11 +260,11 @@ class GridCaptioner(nn.Module):
         numbers = torch.arange(patches.shape[1], device=patches.device)
         cells = (self.cells(patches) + self.places(numbers))[:, None]  # [B,1,N,D]
         memory = self.attend.remember(cells, cells)
-        known = Source.of(memory, source["lengths"], attends=[self.attend])
+        known = SourceMemory.of(memory, source["lengths"], attends=[self.attend])
         return GridState(known, self.start_state.expand(len(patches), -1))
 
     def go_on(self, tokens: Tensor, state: GridState) -> tuple[Tensor, GridState]:
-        read = state.source.ask(self.attend, state.hidden[:, None, None])[:, 0, 0]  # [B,D]
+        read = state.source.read(self.attend, state.hidden[:, None, None])[:, 0, 0]  # [B,D]
         hidden = self.cell(torch.cat((self.embed(tokens), read), 1), state.hidden)
         return torch.cat((hidden, read), 1), GridState(state.source, hidden)
 

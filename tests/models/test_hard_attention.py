@@ -148,7 +148,7 @@ def test_the_surrogate_is_the_equation_with_all_its_terms(places: list[int]) -> 
     want = torch.zeros(()).double()
     for t, place in enumerate((2, 0, 1)):
         future = sum(said[later, TARGETS[later]].detach() for later in range(t, 3))
-        guess = (model.guess.weight @ asked[t].detach() + model.guess.bias).squeeze()
+        guess = (model.value.weight @ asked[t].detach() + model.value.bias).squeeze()
         want = want - (future - (3 - t) * guess.detach()) * alpha[t, place].log()
         want = want + 0.3 * (alpha[t] * alpha[t].log()).sum()
         want = want + (future / (3 - t) - guess) ** 2
@@ -205,7 +205,7 @@ def test_without_training_it_looks_at_the_likeliest_place(cell: str) -> None:
         torch.testing.assert_close(weights[row, 0, :, :length], alpha)
 
 
-def test_read_softly_it_is_its_twin() -> None:
+def test_with_soft_attention_it_is_its_twin() -> None:
     """With all sentences read softly nothing is drawn, and what is left is Bahdanau's model."""
     model, batch = built(expectation=1.0, baseline="none"), texts()
     batch["targets"] = torch.randint(V, batch["tokens"].shape)
@@ -216,9 +216,9 @@ def test_read_softly_it_is_its_twin() -> None:
     assert prediction.auxiliary.item() == 0.0
 
 
-def test_half_of_the_sentences_are_read_softly() -> None:
+def test_half_of_the_sentences_have_soft_attention() -> None:
     model = built(expectation=0.5)
-    share = model.read_softly(4000, torch.device("cpu")).double().mean().item()
+    share = model.choose_soft_rows(4000, torch.device("cpu")).double().mean().item()
     assert abs(share - 0.5) < 0.05  # six standard deviations
 
 
@@ -227,7 +227,7 @@ def test_places_are_drawn_as_often_as_they_weigh() -> None:
     batch = {name: each.expand(3000, -1) for name, each in one().items() if each.dim() == 2}
     batch["source_lengths"] = torch.full((3000,), 3)
     state = model.start(batch)
-    drawn = model.look(state, best=False)
+    drawn = model.sample(state, best=False)
     seen = drawn.choice.flatten().bincount(minlength=3) / 3000
     alpha = literal(model, SOURCE, TOKENS, None)[1][0]
     assert (seen - alpha).abs().max() < 0.06  # six standard deviations at most

@@ -65,7 +65,7 @@ def literal(
         heard = torch.cat((model.words.embed.weight[tokens[turn]], torch.tensor([spoke])))
         states = climbed(model.network, x, heard, states)
         h = states[-1][0]
-        z = (model.speak.weight @ h + model.speak.bias)[0]
+        z = (model.emit.weight @ h + model.emit.bias)[0]
         words_left, inputs_left = len(tokens) - 1 - turn, len(source) - i
         if over:
             speaks = True
@@ -93,8 +93,8 @@ def test_it_is_the_equation(cell: str, tied: bool) -> None:
     model, batch = built(cell=cell, tied=tied), texts()
     with torch.no_grad():  # so that it speaks at some inputs and not at others
         due = torch.full((len(LENGTHS),), batch["tokens"].shape[1])
-        asked = model.read(model.start(batch), model.words(batch["tokens"]), due).asked
-        model.speak.bias -= asked[0, : LENGTHS[0]].sort().values[2:4].mean()
+        asked = model.read(model.start(batch), model.words(batch["tokens"]), due).logits
+        model.emit.bias -= asked[0, : LENGTHS[0]].sort().values[2:4].mean()
     logits, seen = model(batch).logits(), set()
     for row, length in enumerate(LENGTHS):
         told = literal(model, batch["source"][row, :length], batch["tokens"][row], None)
@@ -145,7 +145,7 @@ def test_the_expected_gradient_is_exactly_that_of_the_bound(coins: list[bool]) -
     every = paths(model)
     assert 6 <= len(every) <= 16
     assert sum(chance.item() for _, chance, _ in every) == pytest.approx(1.0)
-    named = {name: each for name, each in model.named_parameters() if "guess" not in name}
+    named = {name: each for name, each in model.named_parameters() if "value" not in name}
     bound = torch.zeros(()).double()
     found = [torch.zeros_like(each) for each in named.values()]
     for _, chance, told in every:
@@ -161,7 +161,7 @@ def test_the_expected_gradient_is_exactly_that_of_the_bound(coins: list[bool]) -
     wanted = torch.autograd.grad(bound, list(named.values()))
     for name, got, want in zip(named, found, wanted, strict=True):
         torch.testing.assert_close(got, want, msg=lambda told, name=name: f"{name}: {told}")
-    assert wanted[list(named).index("speak.weight")].abs().max() > 1e-3
+    assert wanted[list(named).index("emit.weight")].abs().max() > 1e-3
 
 
 def test_the_surrogate_is_the_equation_with_all_its_terms(coins: list[bool]) -> None:
@@ -174,7 +174,7 @@ def test_the_surrogate_is_the_equation_with_all_its_terms(coins: list[bool]) -> 
         for speaks, z, h, turn in told.decisions:
             to_come = sum(said[t, TARGETS[t]] for t in range(turn, 3)) + sum(told.forced)
             to_come = to_come.detach()
-            guess = (model.guess.weight @ h.detach() + model.guess.bias)[0]
+            guess = (model.value.weight @ h.detach() + model.value.bias)[0]
             p = torch.sigmoid(z)
             chosen = p if speaks else 1 - p
             want = want - (to_come - (3 - turn) * guess.detach()) * chosen.log()
@@ -197,8 +197,8 @@ def test_all_words_are_out_before_the_source_ends(bias: float, places: list[list
     """Who would never speak says them at the last inputs; the end is said when all is over."""
     model = built().train()
     with torch.no_grad():
-        model.speak.weight.zero_()
-        model.speak.bias.fill_(bias)
+        model.emit.weight.zero_()
+        model.emit.bias.fill_(bias)
     batch = {
         "source": torch.tensor([[4, 5, 6, 3], [7, 3, 0, 0]]),
         "source_lengths": torch.tensor([4, 2]),
@@ -206,15 +206,15 @@ def test_all_words_are_out_before_the_source_ends(bias: float, places: list[list
     }
     due = torch.tensor([3, 3])
     reading = model.read(model.start(batch), model.words(batch["tokens"]), due)
-    assert reading.said_at(3).tolist() == places
-    assert reading.spoke.sum(1).tolist() == [3, 3]
+    assert reading.emission_steps(3).tolist() == places
+    assert reading.emitted.sum(1).tolist() == [3, 3]
 
 
 def test_padding_is_not_praised() -> None:
     """A longer batch mate changes nothing, nor does a pair that is not there."""
     model = built(entropy=0.2).train()
     with torch.no_grad():
-        model.speak.bias.fill_(100.0)  # so that nothing is left to chance
+        model.emit.bias.fill_(100.0)  # so that nothing is left to chance
     batch = one()
     alone = model(batch)
     wide = {

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from regard.attention import record
-from regard.hub import FAMILIES, Loaded, from_pretrained, save_pretrained
-from regard.hub.family import Ours
+from regard.hub import FAMILIES, LoadedCheckpoint, read_checkpoint, write_checkpoint
+from regard.hub.family import ModelToWrite
 from regard.outputs.classes import Classes
 
 transformers.logging.set_verbosity_error()
@@ -125,17 +125,17 @@ def test_logits_states_and_every_map_agree_and_weights_come_back_to_the_bit(
 ) -> None:
     model = theirs(family, odd, architecture)
     model.save_pretrained(tmp_path / "theirs")
-    loaded = from_pretrained(tmp_path / "theirs")
-    assert loaded.told == ()
+    loaded = read_checkpoint(tmp_path / "theirs")
+    assert loaded.notes == ()
     agree(model, loaded)
-    written = Ours(
+    written = ModelToWrite(
         kind=loaded.plan.kind,
         model=loaded.model,
         sizes=loaded.plan.sizes,
         labels=loaded.plan.labels,
         specials={"pad": model.config.pad_token_id},
     )
-    save_pretrained(written, tmp_path / "ours", family=family)
+    write_checkpoint(written, tmp_path / "ours", family=family)
     back, notes = getattr(transformers, architecture).from_pretrained(
         tmp_path / "ours", output_loading_info=True
     )
@@ -151,7 +151,7 @@ def test_logits_states_and_every_map_agree_and_weights_come_back_to_the_bit(
 
 
 @torch.no_grad()
-def agree(model: PreTrainedModel, loaded: Loaded) -> None:
+def agree(model: PreTrainedModel, loaded: LoadedCheckpoint) -> None:
     ours = loaded.model
     segments = getattr(model.config, "type_vocab_size", 0)
     for side, tokens, real in batches(model.config.pad_token_id):

@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from regard.attention import record
 from regard.core.errors import UserError
-from regard.hub import FAMILIES, Loaded, from_pretrained, save_pretrained
-from regard.hub.family import Ours
+from regard.hub import FAMILIES, LoadedCheckpoint, read_checkpoint, write_checkpoint
+from regard.hub.family import ModelToWrite
 from regard.models.language.gpt import GPT
 from regard.models.text.gpt_classifier import GPTClassifier
 
@@ -60,8 +60,8 @@ def padded(side: str) -> tuple[Tensor, Tensor]:
     return torch.where(real, torch.randint(3, V, real.shape), PAD), real
 
 
-def given(loaded: Loaded) -> Ours:
-    return Ours(
+def given(loaded: LoadedCheckpoint) -> ModelToWrite:
+    return ModelToWrite(
         kind=loaded.plan.kind,
         model=loaded.model,
         sizes=loaded.plan.sizes,
@@ -76,11 +76,11 @@ def test_logits_states_and_every_map_agree_and_weights_come_back_to_the_bit(
 ) -> None:
     model = theirs(family, odd, architecture)
     model.save_pretrained(tmp_path / "theirs")
-    loaded = from_pretrained(tmp_path / "theirs")
-    assert loaded.told == ()
+    loaded = read_checkpoint(tmp_path / "theirs")
+    assert loaded.notes == ()
     for side in ("behind", "before"):
         agree(model, loaded.model, side)
-    save_pretrained(given(loaded), tmp_path / "ours", family=family)
+    write_checkpoint(given(loaded), tmp_path / "ours", family=family)
     named = json.loads((tmp_path / "ours/config.json").read_text())["architectures"][0]
     kept = getattr(transformers, named)
     back, notes = kept.from_pretrained(tmp_path / "ours", output_loading_info=True)
@@ -92,7 +92,7 @@ def test_logits_states_and_every_map_agree_and_weights_come_back_to_the_bit(
         after.pop("lm_head.weight")
     assert before.keys() == after.keys()
     assert [name for name in before if not torch.equal(before[name], after[name])] == []
-    again = from_pretrained(tmp_path / "ours").model.state_dict()
+    again = read_checkpoint(tmp_path / "ours").model.state_dict()
     ours = loaded.model.state_dict()
     assert again.keys() == ours.keys()
     assert all(torch.equal(again[name], ours[name]) for name in ours)
@@ -142,7 +142,7 @@ def test_steps_with_a_cache_write_what_transformers_writes(
 ) -> None:
     model = theirs(family, {"n_layer": 3}, architecture)
     model.save_pretrained(tmp_path)
-    ours = from_pretrained(tmp_path).model
+    ours = read_checkpoint(tmp_path).model
     assert isinstance(ours, GPT)
     tokens, real = padded("before")
     written = model.generate(
@@ -168,8 +168,8 @@ def test_steps_with_a_cache_write_what_transformers_writes(
 def test_generation_config_is_written_as_transformers_reads_it(tmp_path: Path) -> None:
     model = GPT(GPT.Config(width=8, heads=2, layers=1, context=11), V)
     said = {"bos": 0, "eos": 1, "pad": PAD}
-    ours = Ours(kind="gpt", model=model, sizes={"vocabulary": V}, specials=said)
-    save_pretrained(ours, tmp_path)
+    ours = ModelToWrite(kind="gpt", model=model, sizes={"vocabulary": V}, specials=said)
+    write_checkpoint(ours, tmp_path)
     read = transformers.GenerationConfig.from_pretrained(tmp_path)
     assert (read.bos_token_id, read.eos_token_id, read.pad_token_id) == (0, 1, PAD)
     assert read.max_length == 11
@@ -192,9 +192,9 @@ def test_what_neither_family_can_hold_is_not_written(
     changed: dict[str, object], match: str, tmp_path: Path
 ) -> None:
     config = GPT.Config.model_validate({"width": 8, "heads": 2, "layers": 1, **changed})
-    ours = Ours(kind="gpt", model=GPT(config, V), sizes={"vocabulary": V})
+    ours = ModelToWrite(kind="gpt", model=GPT(config, V), sizes={"vocabulary": V})
     with pytest.raises(UserError, match=match):
-        save_pretrained(ours, tmp_path)
+        write_checkpoint(ours, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -220,7 +220,7 @@ def test_a_config_that_is_not_known_here_is_refused(
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(UserError, match=match):
-        from_pretrained(tmp_path)
+        read_checkpoint(tmp_path)
 
 
 def test_old_files_hold_masks_and_tied_tensors_which_say_nothing(tmp_path: Path) -> None:
@@ -232,6 +232,6 @@ def test_old_files_hold_masks_and_tied_tensors_which_say_nothing(tmp_path: Path)
         held[f"h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
     (tmp_path / "model.safetensors").unlink()
     torch.save(held, tmp_path / "pytorch_model.bin")
-    loaded = from_pretrained(tmp_path)
-    assert loaded.told == ()
+    loaded = read_checkpoint(tmp_path)
+    assert loaded.notes == ()
     agree(model, loaded.model, "behind")

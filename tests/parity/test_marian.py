@@ -14,8 +14,8 @@ from regard.attention import record
 from regard.core.errors import UserError
 from regard.decode.beam import Beam
 from regard.decode.sentences import decode
-from regard.hub import Loaded, from_pretrained, save_pretrained
-from regard.hub.family import Ours
+from regard.hub import LoadedCheckpoint, read_checkpoint, write_checkpoint
+from regard.hub.family import ModelToWrite
 from regard.models.translation.transformer import Transformer
 
 transformers.logging.set_verbosity_error()
@@ -75,9 +75,11 @@ def batch(targets: int) -> dict[str, Tensor]:
     }
 
 
-def given(loaded: Loaded) -> Ours:
+def given(loaded: LoadedCheckpoint) -> ModelToWrite:
     marks = {"pad": PAD, "eos": EOS, "bos": 18}
-    return Ours(kind=loaded.plan.kind, model=loaded.model, sizes=loaded.plan.sizes, specials=marks)
+    return ModelToWrite(
+        kind=loaded.plan.kind, model=loaded.model, sizes=loaded.plan.sizes, specials=marks
+    )
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -86,10 +88,10 @@ def test_logits_and_every_map_agree_and_weights_come_back_to_the_bit(
 ) -> None:
     model = theirs(odd)
     model.save_pretrained(tmp_path / "theirs")
-    loaded = from_pretrained(tmp_path / "theirs")
-    assert loaded.told == ()
+    loaded = read_checkpoint(tmp_path / "theirs")
+    assert loaded.notes == ()
     agree(model, loaded.model)
-    save_pretrained(given(loaded), tmp_path / "ours")
+    write_checkpoint(given(loaded), tmp_path / "ours")
     back, notes = MarianMTModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not notes["missing_keys"]
     assert not notes["unexpected_keys"]
@@ -136,7 +138,7 @@ def agree(model: MarianMTModel, ours: nn.Module) -> None:
 def test_far_positions_are_those_of_marian(tmp_path: Path) -> None:
     model = theirs({"max_position_embeddings": 600})
     model.save_pretrained(tmp_path)
-    ours = from_pretrained(tmp_path).model
+    ours = read_checkpoint(tmp_path).model
     assert isinstance(ours, Transformer)
     there = model.model.encoder.embed_positions.weight
     torch.testing.assert_close(ours.position.table, there, atol=1e-6, rtol=0)
@@ -152,7 +154,7 @@ def test_its_translations_are_those_of_generate(
 ) -> None:
     model = theirs({"activation_function": "swish", "scale_embedding": True})
     model.save_pretrained(tmp_path)
-    loaded = from_pretrained(tmp_path)
+    loaded = read_checkpoint(tmp_path)
     sources = torch.randint(1, 18, (12, 7))
     lengths = torch.randint(1, 8, (12,))
     real = torch.arange(7) < lengths[:, None]
@@ -197,11 +199,11 @@ def test_generation_config_says_how_outputs_are_searched_for(tmp_path: Path) -> 
     model.generation_config.bad_words_ids = [[PAD]]
     model.generation_config.length_penalty = 0.7
     model.save_pretrained(tmp_path)
-    loaded = from_pretrained(tmp_path)
+    loaded = read_checkpoint(tmp_path)
     search = loaded.plan.data["search"]
     assert isinstance(search, dict)
     assert (search["width"], search["max_length"], search["alpha"]) == (6, 28, 0.7)
-    save_pretrained(given(loaded), tmp_path / "out")
+    write_checkpoint(given(loaded), tmp_path / "out")
     read = transformers.GenerationConfig.from_pretrained(tmp_path / "out")
     assert (read.eos_token_id, read.pad_token_id, read.decoder_start_token_id) == (EOS, PAD, 18)
     assert read.bad_words_ids == [[PAD]]
@@ -225,15 +227,15 @@ def test_settings_of_the_search_are_followed_or_told(
     path = tmp_path / "generation_config.json"
     settings = {"num_beams": 2, "max_length": 20, "forced_eos_token_id": EOS, **changed}
     path.write_text(json.dumps(settings))
-    loaded = from_pretrained(tmp_path)
+    loaded = read_checkpoint(tmp_path)
     found = loaded.plan.data["search"]
     assert isinstance(found, dict)
     assert {"width": 2, "max_length": 18, "no_repeat": 0, **search}.items() <= found.items()
-    assert len(loaded.told) == len(told)
-    for said, part in zip(loaded.told, told, strict=True):
+    assert len(loaded.notes) == len(told)
+    for said, part in zip(loaded.notes, told, strict=True):
         assert said.startswith(f"generation_config.json: {part}")
-    save_pretrained(replace(given(loaded), data=loaded.plan.data), tmp_path / "out")
-    assert from_pretrained(tmp_path / "out").plan.data == loaded.plan.data
+    write_checkpoint(replace(given(loaded), data=loaded.plan.data), tmp_path / "out")
+    assert read_checkpoint(tmp_path / "out").plan.data == loaded.plan.data
 
 
 def test_old_folders_have_no_bias_and_hold_positions(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_old_folders_have_no_bias_and_hold_positions(tmp_path: Path) -> None:
     del held["final_logits_bias"]
     (tmp_path / "model.safetensors").unlink()
     torch.save(held, tmp_path / "pytorch_model.bin")
-    loaded = from_pretrained(tmp_path)
+    loaded = read_checkpoint(tmp_path)
     assert isinstance(loaded.model, Transformer)
     assert loaded.model.bias is None
     agree(model, loaded.model)
@@ -273,7 +275,7 @@ def test_a_config_that_is_not_known_here_is_refused(
     path = tmp_path / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(UserError, match=match):
-        from_pretrained(tmp_path)
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -281,4 +283,4 @@ def test_what_marian_has_not_is_not_written(tmp_path: Path) -> None:
     model = Transformer(Transformer.Config(width=8, heads=2, shared="all"), V, V)
     sizes = {"vocabulary": V, "source_vocabulary": V}
     with pytest.raises(UserError, match="position=sinusoidal_halves, not sinusoidal"):
-        save_pretrained(Ours(kind="transformer", model=model, sizes=sizes), tmp_path)
+        write_checkpoint(ModelToWrite(kind="transformer", model=model, sizes=sizes), tmp_path)

@@ -12,7 +12,7 @@ from regard.core.inputs import Text
 from regard.look import Payload
 from regard.look.compact import pack
 from regard.runs.run import Run
-from regard.serve.curves import MOST_POINTS, curves
+from regard.serve.curves import MOST_POINTS, training_curves
 from tests.look.hostile import TOKENS
 from tests.serve.live import Live, soon
 
@@ -277,15 +277,15 @@ def test_the_curves_of_a_run(client: httpx.Client, live: Live) -> None:
 def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text('{"update": 1, "loss": 2.5}\nnot JSON\n[1]\n{"update": 2, "loss": null}\n')
-    assert curves(tmp_path) == {"train/loss": [(1, 2.5)]}
+    assert training_curves(tmp_path) == {"train/loss": [(1, 2.5)]}
     with log.open("a") as file:
         file.write('{"update": 3, "loss": 1.5}\n{"update": 4, "lo')
-    assert curves(tmp_path) == {"train/loss": [(1, 2.5), (3, 1.5)]}
+    assert training_curves(tmp_path) == {"train/loss": [(1, 2.5), (3, 1.5)]}
     with log.open("a") as file:
         file.write('ss": 1.0, "validation": {"loss": 3}}\n')
-    assert curves(tmp_path)["train/loss"][-1] == (4, 1.0)
+    assert training_curves(tmp_path)["train/loss"][-1] == (4, 1.0)
     log.write_text("".join(f'{{"update": {n}, "loss": 1.0}}\n' for n in range(1, 5000)))
-    found = curves(tmp_path)["train/loss"]
+    found = training_curves(tmp_path)["train/loss"]
     assert len(found) <= MOST_POINTS
     assert found[-1][0] == 4999
 

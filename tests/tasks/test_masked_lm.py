@@ -290,7 +290,12 @@ def test_gpts_classifier_reads_between_marks_and_adds_the_loss_of_next_tokens(pl
     create(parse_recipe(GPT, "gpt"), place / "gpt", place, "cpu").train()
     text = FINE.replace("bert_classifier", "gpt_classifier")
     pair = ["data.train=same.tsv", "data.validation=same.tsv", "data.text=[2, 3]"]
-    changes = [f"model.source={place / 'gpt'}", 'data.template="gpt"', "model.next_token_weight=0.5", *pair]
+    changes = [
+        f"model.source={place / 'gpt'}",
+        'data.template="gpt"',
+        "model.next_token_weight=0.5",
+        *pair,
+    ]
     run = create(parse_recipe(text, "fine", changes), place / "sst", place, "cpu")
     batch = run.task.batches().batch(0, 0)
     known = load(place / "gpt", "cpu").task.sizes["vocabulary"]

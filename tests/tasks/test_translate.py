@@ -333,7 +333,7 @@ def test_the_task_is_in_the_table_and_its_settings_can_be_written_and_read() -> 
         ({"generate": COPY, "test": ["a", "b"]}, "give either files or generate, not both"),
         ({"generate": {**COPY, "name": "date"}}, "unknown generator 'date': did you mean 'dates'"),
         ({"generate": {"name": "copy"}}, r"data\.generate\.train is missing"),
-        ({"train": ["a"]}, "a: one file holds both sides only as"),
+        ({"train": ["a"]}, "a: a file with both sides must be"),
         ({"train": ["a", "b", "c"]}, "one file or two, not 3"),
         ({"test": "a.tsv"}, "a.tsv: needs fields="),
         ({"train": ["-", "b"]}, "stdin can be read only once"),

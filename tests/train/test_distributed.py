@@ -134,8 +134,8 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setattr(nn.Module, "to", move)
-    monkeypatch.setattr(regard.runs.run, "joined", join)
-    monkeypatch.setattr(regard.train.parallel.world, "joined", join)
+    monkeypatch.setattr(regard.runs.run, "process_group", join)
+    monkeypatch.setattr(regard.train.parallel.world, "process_group", join)
     monkeypatch.setattr(regard.cli.train, "finish", lambda run: None)
     monkeypatch.setattr(regard.cli.resume, "finish", lambda run: None)
     return used
@@ -143,7 +143,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
 
 def test_a_training_is_on_the_gpu_of_its_process(recipe: Path, places: list[torch.device]) -> None:
     runs, data = recipe.parent / "runs", recipe.parent
-    regard.cli.train.train(str(recipe), data=data, runs=runs)
+    regard.cli.train.train_recipe(str(recipe), data=data, runs=runs)
     assert len(places) == 3  # joined by the command, joined by `create`, and the model
     regard.cli.resume.resume(runs / "tiny", data=data)
     assert len(places) == 5
@@ -153,7 +153,7 @@ def test_a_training_is_on_the_gpu_of_its_process(recipe: Path, places: list[torc
 def test_a_process_that_does_not_see_the_run_folder_says_so(
     recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regard.runs.run, "joined", lambda device: nullcontext(World(rank=1)))
+    monkeypatch.setattr(regard.runs.run, "process_group", lambda device: nullcontext(World(rank=1)))
     with pytest.raises(UserError, match="process 1 does not see the run folder that process 0"):
         create(read_recipe(str(recipe), []), recipe.parent / "run", recipe.parent, "cpu")
 

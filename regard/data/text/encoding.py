@@ -222,7 +222,7 @@ def encode_word_pieces(
     >>> texts = encode_word_pieces([["so", "some"]], TextEncoding(pieces), pieces.template)
     >>> batch = texts.gather(torch.tensor([0]))
     >>> inner = [pieces.token(number) for number in batch["tokens"][0, 1:-1].tolist()]
-    >>> inner, batch["firsts"].tolist()                          # after [CLS]
+    >>> inner, batch["firsts"].tolist()                          # after CLS
     (['so', 'so', '##m', '##e'], [[1, 2]])
     """
     tokeniser = reading.tokeniser

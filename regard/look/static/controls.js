@@ -18,9 +18,9 @@ export const CHOICES = {
 
 const HELP = [
   "Drag to move the matrix, turn the wheel to zoom, click a cell or a token to choose it.",
-  "Entropy: bits of an average row; 0 looks at one key.",
-  "Distance: how many keys an average look is away from the diagonal.",
-  "Alignment: from −1 to 1, whether later queries look at later keys.",
+  "Entropy: bits of an average row; 0 attends to one key.",
+  "Distance: the mean distance from the diagonal, in keys.",
+  "Alignment: from −1 to 1, whether later queries attend to later keys.",
 ];
 
 function button(text, label, onclick, properties = {}) {

@@ -71,7 +71,7 @@ export class Seen {
     return this.pictures.get(address);
   }
 
-  /** May all sites be averaged: do they look from the same labels at the same ones? */
+  /** May all sites be averaged: do they have the same axes? */
   get alike() {
     const [first, ...others] = this.sites;
     const same = (site) => site.queries === first.queries && site.keys === first.keys;

@@ -1,4 +1,4 @@
-// Text heat: the words themselves, each on a shade as dark as the chosen one looks at it.
+// Text heat: the words themselves, each on a shade by its attention weight.
 
 import { element } from "./dom.js";
 import { visible } from "./label.js";
@@ -24,7 +24,7 @@ function flowing(labels, tokens) {
   );
 }
 
-/** How much each key was looked at by an average query. */
+/** The weight of each key for an average query. */
 export function receivedBy(table) {
   const received = new Float32Array(table.columns);
   for (let query = 0, at = 0; query < table.rows; query += 1) {
@@ -67,7 +67,7 @@ export class HeatView {
     const { site } = this.app;
     this.queriesOf = site.queries;
     this.keysOf = site.keys;
-    this.single = site.queries === site.keys; // a text that looks at itself is written once
+    this.single = site.queries === site.keys; // a text that attends to itself is written once
     const choose = (side, place) => this.choose(side, place);
     this.keys = tokensOf(site.keys, "keys", choose);
     this.queries = this.single ? this.keys : tokensOf(site.queries, "queries", choose);
@@ -102,7 +102,7 @@ export class HeatView {
     return true;
   }
 
-  /** Weights under the keys of the chosen query; of a chosen key, under those that look at it. */
+  /** Weights under the keys of the chosen query; of a chosen key, under those that attend to it. */
   draw() {
     if (!this.keys) return;
     const { app } = this, { table, state, site } = app, [asks, asked] = site.axes;
@@ -110,18 +110,18 @@ export class HeatView {
     this.clear();
     if (query !== null) {
       this.shade(this.keys, table.row(query), topOf(table, query, scale));
-      this.hint.textContent = `${asks} ${query + 1} of ${table.rows}: where it looked`;
+      this.hint.textContent = `${asks} ${query + 1} of ${table.rows}: where it attends`;
     } else if (key !== null && !this.single) {
       const column = table.column(key);
       const largest = scale === "row" ? Math.max(...column) : topOf(table, 0, scale);
       this.shade(this.queries, column, largest);
-      this.hint.textContent = `${asked} ${key + 1} of ${table.columns}: what looked at it`;
+      this.hint.textContent = `${asked} ${key + 1} of ${table.columns}: what attends to it`;
     } else {
       const received = receivedBy(table);
       this.shade(this.keys, received, Math.max(...received));
-      const other = this.single ? "" : `, or a ${asked} to see what looked at it`;
+      const other = this.single ? "" : `, or a ${asked} to see what attends to it`;
       this.hint.textContent =
-        `What was looked at on the whole. Choose a ${asks} to see where it looked${other}.`;
+        `The mean over every ${asks}. Choose a ${asks} to see where it attends${other}.`;
     }
     this.drawRows(query === null && (key === null || this.single));
     this.mark("queries", query);

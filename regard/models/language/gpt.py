@@ -237,7 +237,7 @@ class GPT(nn.Module):
     def step(
         self, tokens: Int[Tensor, "B"], state: GPTState | GPTStepState
     ) -> tuple[Float[Tensor, "B V"], GPTState | GPTStepState]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         if isinstance(state, GPTStepState):
             return self._stepped(tokens, state)
         x, state = self._read(tokens[:, None], state)

@@ -127,7 +127,7 @@ class NeuralCache(Carrying):
     def step(
         self, tokens: Int[Tensor, "B"], state: Carried
     ) -> tuple[Float[Tensor, "B V"], Carried]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         logits, after = super().step(tokens, state)
         if not any(name.startswith(_FROZEN) for name in after.carry or {}):
             raise UserError(

@@ -136,6 +136,6 @@ class RNNLM(nn.Module):
     def step(
         self, tokens: Int[Tensor, "B"], state: RecurrentState
     ) -> tuple[Float[Tensor, "B V"], RecurrentState]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         states, state = self.read(tokens[:, None], state)
         return self.predict(states).logits().squeeze(1), state

@@ -1,7 +1,7 @@
-"""The translator that learnt to align (Bahdanau et al. 2015).
+"""Translation by attention to the source: jointly align and translate (Bahdanau et al. 2015).
 
-A bidirectional RNN leaves an annotation h_j at each source word; at each step the decoder looks at
-them with its last state and goes on with what it saw (section 3 and appendix A):
+A bidirectional RNN makes an annotation h_j of each source word; at each step the decoder attends to
+them with its last state, and the context enters the next one (section 3 and appendix A):
 
     e_tj = vᵀ tanh(W s_t-1 + U h_j),  α_t = softmax(e_t),  c_t = Σ_j α_tj h_j
     s_0 = tanh(W_s h←_1),  s_t = GRU(s_t-1, [E y_t-1; c_t])
@@ -12,7 +12,7 @@ products with the state and with the context are computed: keys are projected on
 words' share of the gates once per target, and readout and output layer run over all steps after the
 last.
 
-Departures: the readout sees s_t, as equation 4 has it, where the appendix writes s_t-1; it is as
+Departures: the readout takes s_t, as equation 4 has it, where the appendix writes s_t-1; it is as
 wide as the embedding, so that the two may be tied; the reset gate acts on U s (layers/decoder.py);
 the cell may be an LSTM, whose first cell state is zero.
 
@@ -43,7 +43,7 @@ from regard.outputs.next_token import SoftmaxOutput
 
 @dataclass(frozen=True)
 class BahdanauState:
-    """What is looked at, the decoder's own state, and where it looked."""
+    """The memory of the source, the decoder's own state, and its past attention weights."""
 
     source: SourceMemory
     hidden: Hidden
@@ -57,7 +57,7 @@ class BahdanauState:
 
 
 class Bahdanau(RecurrentTranslator):
-    """A recurrent translator that looks back at the source before each word."""
+    """A recurrent translator with attention to the source before each word."""
 
     class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
@@ -73,7 +73,7 @@ class Bahdanau(RecurrentTranslator):
         weigh: str = "softmax"
         """How scores become weights; any of WEIGHS."""
         readout: Literal["maxout", "tanh"] = "maxout"
-        """What the last layer before the output does."""
+        """The activation of the last layer before the output."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
         width, hidden = config.width, config.hidden
@@ -91,11 +91,11 @@ class Bahdanau(RecurrentTranslator):
         self.join = nn.Linear(hidden + width + 2 * hidden, pieces * width)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token of the target."""
+        """The next token after each token of the target."""
         words = self.words(batch["tokens"])  # [B,T,D]
         state, states, contexts = self.start(batch), [], []
         for entered in self.decoder.enter(words):
-            context, state = self.go_on(entered, state)
+            context, state = self.advance(entered, state)
             states.append(state.hidden.top)
             contexts.append(context)
         readout = self.readout(torch.stack(states, dim=1), words, torch.stack(contexts, dim=1))
@@ -113,10 +113,10 @@ class Bahdanau(RecurrentTranslator):
             SourceMemory.of(memory, lengths, attends=[self.attend]), Hidden((first,), cell)
         )
 
-    def go_on(
+    def advance(
         self, entered: Float[Tensor, "B C"], state: BahdanauState
     ) -> tuple[Float[Tensor, "B W"], BahdanauState]:
-        """Look with s_t-1, then take one step with what was seen: c_t and the next state."""
+        """Attend with s_t-1, then take one step with the context: c_t and the next state."""
         query = state.hidden.top[:, None, None]  # [B,1,1,D]
         read, past = state.source.step(self.attend, query, past=state.past)
         context = read[:, 0, 0]  # [B,W]
@@ -138,8 +138,8 @@ class Bahdanau(RecurrentTranslator):
     def step(
         self, tokens: Int[Tensor, "B"], state: BahdanauState
     ) -> tuple[Float[Tensor, "B V"], BahdanauState]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         words = self.words(tokens[:, None])  # [B,1,D]
-        context, state = self.go_on(self.decoder.enter(words)[0], state)
+        context, state = self.advance(self.decoder.enter(words)[0], state)
         readout = self.readout(state.hidden.top[:, None], words, context[:, None])
         return self.words.predict(readout).logits().squeeze(1), state

@@ -1,15 +1,15 @@
 """Sequence to sequence without attention (Sutskever et al. 2014; Cho et al. 2014).
 
-An encoder reads the source; the state in which it ends is the state in which the decoder begins
+An encoder reads the source; its last state is the first state of the decoder
 (Sutskever et al., section 2):
 
     s_0 = encoder(x_1 ... x_S),  s_t = decoder(y_t-1, s_t-1),  p(y_t) = softmax(V s_t + b)
 
-All that the decoder ever knows of the source is this one state, layer by layer: what attention was
-invented to mend. `reverse` lets the encoder read the source from its end, so that the first words
-of both sides stand close together, which Sutskever et al. found to matter much (section 3.3).
+This one state, layer by layer, is all that the decoder has of the source: the bottleneck that
+attention removes. With `reverse` the encoder reads the source from its end, so that the first words
+of both sides are close together, which Sutskever et al. found to matter much (section 3.3).
 
-Departure: Cho's decoder sees the final state again at every step; here it is the first state only.
+Departure: in Cho's decoder the final state enters every step; here it is the first state only.
 
 >>> import torch
 >>> config = EncoderDecoder.Config(width=8, layers=2)
@@ -60,15 +60,15 @@ class EncoderDecoder(RecurrentTranslator):
         self.decoder = RecurrentDecoder(config.cell, width, width, layers=layers, dropout=dropout)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token of the target: the decoder in one fused call."""
+        """The next token after each token of the target; the decoder is one fused call."""
         states, _ = self.decoder(self.words(batch["tokens"]), self.start(batch))
         return self.words.predict(states)
 
     def start(self, source: Batch) -> Hidden:
-        """The state in which the encoder ends."""
+        """The last state of the encoder."""
         return Hidden.of(self.reader(source["source"], source["source_lengths"]))
 
     def step(self, tokens: Int[Tensor, "B"], state: Hidden) -> tuple[Float[Tensor, "B V"], Hidden]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         states, state = self.decoder(self.words(tokens[:, None]), state)
         return self.words.predict(states).logits().squeeze(1), state

@@ -1,21 +1,20 @@
-"""Effective approaches to attention (Luong et al. 2015).
+"""Translation by global and local attention (Luong et al. 2015).
 
-A stacked LSTM reads the source, another one writes the target from the state in which the first
-ended. The decoder looks with its present top state h_t, and what it predicts comes of both
-(sections 3 and 3.1):
+A stacked LSTM reads the source, another one writes the target from the last state of the first. The
+decoder attends with its present top state h_t and predicts from both (sections 3 and 3.1):
 
     α_t = align(h_t, h̄_1 ... h̄_S),  c_t = Σ_s α_ts h̄_s
     h̃_t = tanh(W_c [c_t; h_t]),  p(y_t) = softmax(W_s h̃_t)
 
-The paper's scores are called here dot, bilinear (general), additive (concat) and location, but any
-of SCORES will do. The weighing softmax is global attention; local_m and local_p look `reach`
-positions around t, and around a predicted place (section 3.2). With `feeding`, h̃_t-1 enters the
-first layer beside the word (section 3.3); without, the recurrence knows nothing of attention, so
-the decoder is one fused call and all positions look at once.
+The paper's scores are called here dot, bilinear (general), additive (concat) and location; any of
+SCORES can be used. The weighing softmax is global attention; local_m and local_p attend to `reach`
+positions around t, and around a predicted position (section 3.2). With `feeding`, h̃_t-1 enters the
+first layer beside the word (section 3.3); without, the recurrence is independent of attention, so
+the decoder is one fused call and all positions attend at once.
 
 Departures: the encoder may be bidirectional, each direction half as wide, so that its states are as
-wide as the decoder's; the cell may be a GRU. local_m looks around the last word when the target is
-longer than the source, where the paper's window is empty.
+wide as the decoder's; the cell may be a GRU. local_m attends around the last word where the target
+is longer than the source; there the paper's window is empty.
 
 >>> import torch
 >>> model = Luong(Luong.Config(width=8, layers=2), vocabulary=10, source_vocabulary=12)
@@ -54,7 +53,7 @@ from regard.outputs.next_token import SoftmaxOutput
 
 @dataclass(frozen=True)
 class LuongState:
-    """What is looked at, the decoder's own state, what it is fed with, and where it looked."""
+    """The memory of the source, the decoder's state, its fed input, and past attention weights."""
 
     source: SourceMemory
     hidden: Hidden
@@ -73,7 +72,7 @@ class LuongState:
 
 
 class Luong(RecurrentTranslator):
-    """A recurrent translator that looks at the source after each step."""
+    """A recurrent translator with attention to the source after each step."""
 
     class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
@@ -93,7 +92,7 @@ class Luong(RecurrentTranslator):
         weigh: str = "softmax"
         """How scores become weights; any of WEIGHS."""
         reach: PositiveInt = 10
-        """How far local_m and local_p look to either side."""
+        """How far local_m and local_p attend to either side."""
         feeding: bool = True
         """Feed the attentional vector into the next step."""
 
@@ -123,18 +122,18 @@ class Luong(RecurrentTranslator):
         self.join = nn.Linear(2 * width, width, bias=False)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token of the target."""
+        """The next token after each token of the target."""
         words, state = self.words(batch["tokens"]), self.start(batch)
         if not self.config.feeding:
             return self.words.predict(self.at_once(words, state))
         rows = []
         for entered in self.decoder.enter(words):
-            state = self.go_on(entered, state)
+            state = self.advance(entered, state)
             rows.append(state.attentional)
         return self.words.predict(torch.stack(rows, dim=1))
 
     def start(self, source: Batch) -> LuongState:
-        """The source states, and the last of them to go on from."""
+        """The source states, and the last of them as first state."""
         lengths = source["source_lengths"]
         encoded = self.reader(source["source"], lengths)
         states = encoded.states[:, None]  # [B,1,S,D]
@@ -152,13 +151,13 @@ class Luong(RecurrentTranslator):
         context = self.attend(states[:, None], source.memories[0], source.mask).squeeze(1)
         return self.joined(context, states)
 
-    def go_on(self, entered: Float[Tensor, "B C"], state: LuongState) -> LuongState:
-        """Take one step with h̃_t-1, then look with the new state."""
+    def advance(self, entered: Float[Tensor, "B C"], state: LuongState) -> LuongState:
+        """Take one step with h̃_t-1, then attend with the new state."""
         hidden = self.decoder.step(entered, state.attentional, state.hidden)
-        return self.look(replace(state, hidden=hidden))
+        return self.attend_from(replace(state, hidden=hidden))
 
-    def look(self, state: LuongState) -> LuongState:
-        """Look with h_t; h̃_t is fed to the step after."""
+    def attend_from(self, state: LuongState) -> LuongState:
+        """Attend with h_t; h̃_t is fed to the next step."""
         query = state.hidden.top[:, None, None]  # [B,1,1,D]
         read, past = state.source.step(self.attend, query, past=state.past)
         attentional = self.joined(read[:, 0, 0], state.hidden.top)
@@ -174,12 +173,12 @@ class Luong(RecurrentTranslator):
     def step(
         self, tokens: Int[Tensor, "B"], state: LuongState
     ) -> tuple[Float[Tensor, "B V"], LuongState]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         words = self.words(tokens[:, None])  # [B,1,D]
         if self.config.feeding:
-            state = self.go_on(self.decoder.enter(words)[0], state)
+            state = self.advance(self.decoder.enter(words)[0], state)
         else:
-            state = self.look(replace(state, hidden=self.decoder(words, state.hidden)[1]))
+            state = self.attend_from(replace(state, hidden=self.decoder(words, state.hidden)[1]))
         return self.words.predict(state.attentional[:, None]).logits().squeeze(1), state
 
 

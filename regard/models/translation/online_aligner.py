@@ -1,32 +1,32 @@
-"""Hard online alignments: read the source word by word and decide when to speak (Luo et al. 2016).
+"""Hard online alignments: read the source word by word, emit targets on the way (Luo et al. 2016).
 
-One recurrent network reads the source from left to right. At each word x_i it also hears whether it
-has just spoken and what it said last, and a Bernoulli unit decides whether it speaks now:
+One recurrent network reads the source from left to right. Its other inputs at each word x_i are the
+last target y and whether it was emitted just before; a Bernoulli unit decides whether to emit now:
 
     h_i = RNN(h_i-1, [x_i; b_i-1; y]),  b_i ~ Bernoulli(σ(w · h_i))
     p(the next y) = softmax(W h_i)  where b_i = 1
 
-Nothing of the source needs to have come before the first word is said, and no state is looked back
-at. All words of the target have to be out before the source ends: where as many words are left as
-inputs, the unit must speak. The reward is the log-probability of what was said. REINFORCE climbs
-what is still to come of it, R_i, less what a linear unit expects from the state, with a bonus for
-undecided units (the paper calls both critical):
+The target can start before the source ends, and there is no attention to earlier states. All
+targets must be emitted before the source ends: where as many targets are left as inputs, the unit
+is forced to emit. The reward is the log-probability of the targets. REINFORCE maximises the reward
+that is still to come, R_i, less a baseline, a linear unit over the state, with a bonus for the
+entropy of the unit (the paper calls both critical):
 
-    Σ_i (R_i - β(h_i)) ∇ log p(b_i) + λ ∇ H(b_i)  over all inputs where the unit was free
+    Σ_i (R_i - β(h_i)) ∇ log p(b_i) + λ ∇ H(b_i)  over all inputs where the unit is free
 
-`forward` returns minus that, and the squared error of β, while training. Otherwise, and in `step`,
-the unit speaks where σ > 1/2. `step` reads on until it does; the state says how far that was:
-`place`, which is the alignment.
+The auxiliary loss in training is minus that, and the squared error of β. In evaluation, and in
+`step`, the unit emits where σ > 1/2. `step` reads on until it does; `place` of the state is how far
+that was, which is the alignment.
 
-Departures. Where the unit must speak, log σ(w · h_i) is part of the reward, and climbed itself:
-while it is measured or searches, nobody knows how many words are left, so none is forced, and one
-that had relied on being forced would be silent. So what is climbed is a bound of log p without any
-force, E_q[log p(y|b) + log p(b) - log q(b)], q being the forced unit. Targets end with <eos> and
-may be longer than their source: when it is over, the network goes on with a vector of its own that
-stands for the end, and speaks at each step. The paper's output is over there; here that is where
-<eos> is learnt (or earlier, if the unit likes) and where words that found no place are said. β
-expects the mean of the tokens to come rather than their sum, so that its error weighs alike in
-short and long sentences. No Grid LSTM, and no dropout that grows as training goes on.
+Departures. Where the unit is forced, log σ(w · h_i) is part of the reward, and is maximised itself:
+in evaluation and search the number of targets left is unknown, so that no unit is forced, and one
+that relied on it would never emit. The objective is then a bound of log p without any force,
+E_q[log p(y|b) + log p(b) - log q(b)], q being the forced unit. Targets end with <eos> and may be
+longer than their source: behind the source the input is a vector of its own, and the network emits
+at each step. In the paper the output is over there; here <eos> is emitted there (or earlier), and
+so are targets that are left. β is the mean of the tokens to come rather than their sum, so that its
+error weighs alike in short and long sentences. There is no Grid LSTM, and no dropout that grows in
+training.
 
 >>> import torch
 >>> model = OnlineAligner(OnlineAligner.Config(width=8, layers=1), 10, 12).eval()
@@ -64,7 +64,7 @@ class OnlineState:
     source: Int[Tensor, "B S"]
     lengths: Int[Tensor, "B"]
     place: Int[Tensor, "B"]
-    """How many inputs were read; past the end of the source, steps are counted on."""
+    """How many inputs were read, with the steps past the end of the source."""
     hidden: Hidden
 
     def select(self, rows: Int[Tensor, "N"]) -> "OnlineState":
@@ -79,29 +79,29 @@ class OnlineState:
 
 @dataclass(frozen=True)
 class OnlinePass:
-    """A whole source, read: the states, and what the unit did at each."""
+    """A pass over a source: the states, and the decision of the unit at each."""
 
     states: Float[Tensor, "B N D"]
-    asked: Float[Tensor, "B N"]
-    """What it was asked: the logit of speaking."""
-    spoke: Bool[Tensor, "B N"]
+    logits: Float[Tensor, "B N"]
+    """Of emitting a target."""
+    emitted: Bool[Tensor, "B N"]
     free: Bool[Tensor, "B N"]
-    """Was it the unit that decided?"""
+    """Did the unit decide?"""
     forced: Bool[Tensor, "B N"]
-    """Had it to speak, so that all words would be out before the source ends?"""
-    turn: Int[Tensor, "B N"]
+    """Was it forced, so that all targets are emitted before the source ends?"""
+    next_target: Int[Tensor, "B N"]
     """Which target was next."""
 
-    def said_at(self, targets: int) -> Int[Tensor, "B T"]:
-        """The step at which each target was said; 0 for one that never was."""
-        steps = torch.arange(self.turn.shape[1], device=self.turn.device).expand_as(self.turn)
-        columns = torch.where(self.spoke, self.turn, targets)
-        at = self.turn.new_zeros(len(self.turn), targets + 1)
-        return at.scatter(1, columns, steps)[:, :targets]
+    def emission_steps(self, targets: int) -> Int[Tensor, "B T"]:
+        """The step at which each target was emitted; 0 for one that never was."""
+        steps = torch.arange(self.next_target.shape[1], device=self.next_target.device)
+        columns = torch.where(self.emitted, self.next_target, targets)
+        at = self.next_target.new_zeros(len(columns), targets + 1)
+        return at.scatter(1, columns, steps.expand_as(columns))[:, :targets]
 
 
 class OnlineAligner(nn.Module):
-    """One network that reads the source and, while it reads, writes the target."""
+    """One network that reads the source and emits the target on the way."""
 
     class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
@@ -113,7 +113,7 @@ class OnlineAligner(nn.Module):
         layers: PositiveInt = 2
         """Of the network."""
         entropy: float = Field(0.1, ge=0)
-        """λ: how much an undecided unit is worth."""
+        """λ: the weight of the entropy of the unit."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
         super().__init__()
@@ -128,53 +128,54 @@ class OnlineAligner(nn.Module):
         self.network = RecurrentDecoder(
             config.cell, width, width, fed=width + 1, layers=config.layers, dropout=dropout
         )
-        self.speak = nn.Linear(width, 1)
-        self.guess = nn.Linear(width, 1)
+        self.emit = nn.Linear(width, 1)
+        self.value = nn.Linear(width, 1)
         nn.init.uniform_(self.embed.weight, -init_range, init_range)
         nn.init.uniform_(self.over, -init_range, init_range)
-        nn.init.constant_(self.guess.bias, -log(vocabulary))
+        nn.init.constant_(self.value.bias, -log(vocabulary))
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token of the target; while training, the surrogate of the unit too."""
+        """The next token after each; in training, the loss of the unit is auxiliary."""
         tokens = batch["tokens"]
         due = tokens.new_full((len(tokens),), tokens.shape[1])
         if self.training:
             due = (batch["targets"] != IGNORE).sum(1).clamp_min(1)
-        reading = self.read(self.start(batch), self.words(tokens), due)
-        at = reading.said_at(tokens.shape[1])  # [B,T]
-        index = at[:, :, None].expand(*at.shape, reading.states.shape[2])
-        output = self.words.predict(reading.states.gather(1, index))
+        online = self.read(self.start(batch), self.words(tokens), due)
+        at = online.emission_steps(tokens.shape[1])  # [B,T]
+        index = at[:, :, None].expand(*at.shape, online.states.shape[2])
+        output = self.words.predict(online.states.gather(1, index))
         if not self.training:
             return output
         targets = batch["targets"]
-        surrogate = self.surrogate(output.log_probability(targets), reading, targets)
+        surrogate = self.surrogate(output.log_probability(targets), online, targets)
         return replace(output, auxiliary=surrogate)
 
     def read(
         self, state: OnlineState, words: Float[Tensor, "B T D"], due: Int[Tensor, "B"]
     ) -> OnlinePass:
-        """Read until all tokens that are due have been said; row by row at most one an input."""
+        """Read until all tokens that are due are emitted; at most one at each input of a row."""
         hidden, turn = state.hidden, torch.zeros_like(due)
-        spoke = torch.ones_like(due, dtype=torch.bool)  # <bos> is there before the first input
+        emitted = torch.ones_like(due, dtype=torch.bool)  # <bos> comes before the first input
         rows, last = torch.arange(len(due), device=due.device), words.shape[1] - 1
         entered = self.network.enter(self.inputs(state))  # S + 1 of [B,C]
-        states, asked, speaks, free, forced, turns = [], [], [], [], [], []
+        states, logits, emissions, free, forced, turns = [], [], [], [], [], []
         step = 0
         while bool((turn < due).any()):
-            heard = torch.cat((words[rows, turn.clamp_max(last)], spoke.to(words)[:, None]), dim=1)
-            hidden = self.network.step(entered[min(step, len(entered) - 1)], heard, hidden)
-            logit = self.speak(hidden.top).squeeze(1)  # [B]
+            last_word = words[rows, turn.clamp_max(last)]
+            fed = torch.cat((last_word, emitted.to(words)[:, None]), dim=1)
+            hidden = self.network.step(entered[min(step, len(entered) - 1)], fed, hidden)
+            logit = self.emit(hidden.top).squeeze(1)  # [B]
             waits, over = turn < due, state.lengths <= step
             must = ~over & (due - 1 - turn >= state.lengths - step) & self.training
-            spoke = waits & (over | must | self.speaks(logit))
+            emitted = waits & (over | must | self.decide(logit))
             states.append(hidden.top)
-            asked.append(logit)
-            speaks.append(spoke)
+            logits.append(logit)
+            emissions.append(emitted)
             free.append(waits & ~over & ~must)
             forced.append(waits & must)
             turns.append(turn.clamp_max(last))
-            turn, step = turn + spoke, step + 1
-        columns = (states, asked, speaks, free, forced, turns)
+            turn, step = turn + emitted, step + 1
+        columns = (states, logits, emissions, free, forced, turns)
         return OnlinePass(*(torch.stack(each, dim=1) for each in columns))
 
     def inputs(self, state: OnlineState) -> Float[Tensor, "B K D"]:
@@ -191,31 +192,31 @@ class OnlineAligner(nn.Module):
         joined: Tensor = torch.where(over[..., None], self.over, vectors)
         return joined
 
-    def speaks(self, logit: Float[Tensor, "B"]) -> Bool[Tensor, "B"]:
-        """What the unit decides: by chance while training."""
+    def decide(self, logit: Float[Tensor, "B"]) -> Bool[Tensor, "B"]:
+        """The decision of the unit; a sample in training."""
         if not self.training:
             return logit > 0
         return torch.rand(len(logit), device=logit.device) < logit.detach().sigmoid()
 
     def surrogate(
-        self, said: Float[Tensor, "B T"], reading: OnlinePass, targets: Int[Tensor, "B T"]
+        self, logs: Float[Tensor, "B T"], online: OnlinePass, targets: Int[Tensor, "B T"]
     ) -> Float[Tensor, ""]:
         """A loss whose gradient is that of the unit's decisions, from the log p of the targets."""
-        real, logit = (targets != IGNORE).to(said.dtype), reading.asked
-        # Targets are all said sooner or later: whose turn it is tells which are still to come.
-        forced = F.logsigmoid(logit) * reading.forced  # [B,N]
-        reward = to_come(said.detach()).gather(1, reading.turn) + to_come(forced.detach())
-        counted = to_come(real).gather(1, reading.turn)
-        expected: Tensor = self.guess(reading.states.detach()).squeeze(2)  # [B,N]
+        real, logit = (targets != IGNORE).to(logs.dtype), online.logits
+        # Every target is emitted at some step: the next one shows which are still to come.
+        forced = F.logsigmoid(logit) * online.forced  # [B,N]
+        reward = to_come(logs.detach()).gather(1, online.next_target) + to_come(forced.detach())
+        counted = to_come(real).gather(1, online.next_target)
+        expected: Tensor = self.value(online.states.detach()).squeeze(2)  # [B,N]
         advantage = reward - counted * expected.detach()
-        chosen = F.logsigmoid(torch.where(reading.spoke, logit, -logit))
+        chosen = F.logsigmoid(torch.where(online.emitted, logit, -logit))
         entropy = F.softplus(logit) - logit * logit.sigmoid()
         loss = -(advantage * chosen + self.config.entropy * entropy)
         loss = loss + (reward / counted.clamp_min(1) - expected).square()
-        return (loss * (reading.free & (counted > 0)) - forced).sum()
+        return (loss * (online.free & (counted > 0)) - forced).sum()
 
     def start(self, source: Batch) -> OnlineState:
-        """Nothing read, nothing said."""
+        """Before the first input."""
         tokens, lengths = source["source"], source["source_lengths"]
         rows, longest = tokens.shape
         if lengths.shape != (rows,) or bool(((lengths < 1) | (lengths > longest)).any()):
@@ -231,20 +232,20 @@ class OnlineAligner(nn.Module):
     def step(
         self, tokens: Int[Tensor, "B"], state: OnlineState
     ) -> tuple[Float[Tensor, "B V"], OnlineState]:
-        """Read on until the unit speaks, in each row: logits of what it says then."""
+        """Read on until the unit emits, in each row: logits of the next target there."""
         word = self.words(tokens[:, None]).squeeze(1)  # [B,D]
         place, hidden = state.place, state.hidden
-        silent = torch.ones_like(tokens, dtype=torch.bool)
-        spoken = word.new_ones(len(word), 1)
-        while bool(silent.any()):
+        waiting = torch.ones_like(tokens, dtype=torch.bool)
+        just_emitted = word.new_ones(len(word), 1)
+        while bool(waiting.any()):
             over = place >= state.lengths
             token = state.source.gather(1, place.clamp_max(state.source.shape[1] - 1)[:, None])
             entered = self.network.enter(self.input(token, over[:, None]))[0]
-            moved = self.network.step(entered, torch.cat((word, spoken), dim=1), hidden)
-            hidden = _moved_on(silent, moved, hidden)
-            place = place + silent
-            silent = silent & ~over & (self.speak(hidden.top).squeeze(1) <= 0)
-            spoken = torch.zeros_like(spoken)
+            moved = self.network.step(entered, torch.cat((word, just_emitted), dim=1), hidden)
+            hidden = _moved_on(waiting, moved, hidden)
+            place = place + waiting
+            waiting = waiting & ~over & (self.emit(hidden.top).squeeze(1) <= 0)
+            just_emitted = torch.zeros_like(just_emitted)
         logits = self.words.predict(hidden.top[:, None]).logits().squeeze(1)
         return logits, OnlineState(state.source, state.lengths, place, hidden)
 

@@ -1,27 +1,27 @@
-"""The pointer-generator with coverage: words are said, or copied from the source (See et al. 2017).
+"""The pointer-generator with coverage: words are generated or copied (See et al. 2017).
 
-After each step the decoder looks at the source with its new state, and what it looks at it may also
-copy (section 2):
+After each step the decoder attends to the source with its new state, and may copy the words that it
+attends to (section 2):
 
     c_t = Σ_t'<t a_t',  e_ti = vᵀ tanh(W_h h_i + W_s s_t + w_c c_ti)                     (10, 11)
     a_t = softmax(e_t),  h*_t = Σ_i a_ti h_i                                               (2, 3)
     P_vocab = softmax(V' (V [s_t; h*_t] + b) + b')                                            (4)
     p_gen = σ(w_h* · h*_t + w_s · s_t + w_x · x_t + b)                                        (8)
-    P(w) = p_gen P_vocab(w) + (1 - p_gen) Σ a_ti over all places i that hold w                (9)
+    P(w) = p_gen P_vocab(w) + (1 - p_gen) Σ a_ti over all positions i with word w             (9)
 
 Words that the vocabulary lacks have numbers beyond it, counted anew in each source
-(`source_extended`, data/text/parallel.py); P_vocab gives them nothing, so they can only be copied. The
-decoder reads such a word as <unk>. `step` has a column for each word of the vocabulary and for as
-many more as one source of the batch has at most; that number stays while rows come and go.
+(`source_extended`, data/text/parallel.py); P_vocab gives them nothing, so they can only be copied.
+The decoder reads such a word as <unk>. `step` has a column for each word of the vocabulary and for
+as many more as one source of the batch has at most; that number stays while rows come and go.
 
-With λ = `coverage` above zero, `forward` also returns λ Σ_t Σ_i min(a_ti, c_ti) (12, 13): looking
-twice at a place costs. The paper trains without it and adds it for a last short while.
+With λ = `coverage` above zero, the auxiliary loss is λ Σ_t Σ_i min(a_ti, c_ti) (12, 13): repeated
+attention to a position costs. The paper trains without it and adds it for a last short while.
 
 Departures: no bias inside the tanh; V makes as many numbers as an embedding has, so that the two
 may be tied; w_c is there from the first update on, also while λ is zero (a `score` of "additive" is
 without). s_0 is the ReLU of a linear map of both directions' last states, and so is the cell, as in
-the authors' program. That program also feeds h*_t-1 into the next step, of which the paper says
-nothing; here nothing is fed, so that one run of the LSTM serves all steps.
+the authors' program. That program also feeds h*_t-1 into the next step, which is not in the paper;
+here nothing is fed, so that one run of the LSTM serves all steps.
 
 >>> import torch
 >>> model = PointerGenerator(PointerGenerator.Config(width=4, hidden=8), 10, 12)
@@ -52,12 +52,12 @@ from regard.outputs.pointer import ExtendedSoftmax, PointerMixture
 
 @dataclass(frozen=True)
 class PointerGeneratorState:
-    """What is looked at and what it is called, the decoder's own state, and where it looked."""
+    """The memory of the source and its words, the decoder's state, and past attention weights."""
 
     source: SourceMemory
     hidden: Hidden
-    held: Int[Tensor, "B S"]
-    """The word at each place of the source, in the vocabulary and beyond."""
+    key_tokens: Int[Tensor, "B S"]
+    """The word at each position of the source, in the vocabulary and beyond."""
     extra: int
     """How many words beyond the vocabulary there is room for."""
     past: Past = START
@@ -67,14 +67,14 @@ class PointerGeneratorState:
         return PointerGeneratorState(
             self.source.select(rows),
             self.hidden.select(rows),
-            self.held.index_select(0, rows),
+            self.key_tokens.index_select(0, rows),
             self.extra,
             self.past.select(rows),
         )
 
 
 class PointerGenerator(RecurrentTranslator):
-    """A recurrent translator that says a word itself or copies one it looks at."""
+    """A recurrent translator that generates words or copies those that it attends to."""
 
     class Config(RecurrentTranslatorConfig):
         """What a recipe may choose."""
@@ -86,9 +86,9 @@ class PointerGenerator(RecurrentTranslator):
         score: str = "coverage"
         """How well a source state matches the decoder's; any of SCORES."""
         coverage: float = Field(0.0, ge=0)
-        """λ: what looking twice at a place costs."""
+        """λ: the weight of the coverage loss."""
         unk: NonNegativeInt = 1
-        """What the decoder reads in place of a word beyond the vocabulary."""
+        """The token that the decoder reads for a word beyond the vocabulary."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
         if config.unk >= vocabulary:
@@ -106,7 +106,7 @@ class PointerGenerator(RecurrentTranslator):
         self.generate = nn.Linear(2 * hidden + hidden + width, 1)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> PointerMixture:
-        """What follows each token of the target; while training, what repeated looks cost."""
+        """The next token after each; in training, the coverage loss is the auxiliary loss."""
         state, words = self.start(batch), self.words(self.readable(batch["tokens"]))
         states, _ = self.decoder(words, state.hidden)  # [B,T,D]
         memory, mask = state.source.memories[0], state.source.mask
@@ -116,11 +116,11 @@ class PointerGenerator(RecurrentTranslator):
         if not self.training or not self.config.coverage:
             return output
         real = batch["targets"] != IGNORE
-        coverage = self.config.coverage * (_covered(weights.squeeze(1)) * real).sum()
+        coverage = self.config.coverage * (_coverage(weights.squeeze(1)) * real).sum()
         return replace(output, auxiliary=coverage)
 
     def readable(self, tokens: Int[Tensor, "*B"]) -> Int[Tensor, "*B"]:
-        """Tokens as the decoder knows them: <unk> for what is beyond the vocabulary."""
+        """Tokens as the decoder reads them: <unk> for those beyond the vocabulary."""
         return torch.where(tokens < self.vocabulary, tokens, self.config.unk)
 
     def mixture(
@@ -131,17 +131,19 @@ class PointerGenerator(RecurrentTranslator):
         weights: Float[Tensor, "B T S"],
         state: PointerGeneratorState,
     ) -> PointerMixture:
-        """What is said by itself and what is copied."""
-        said = self.words.predict(self.join(torch.cat((states, contexts), dim=2)))
+        """The mixture of generated and copied words."""
+        generated = self.words.predict(self.join(torch.cat((states, contexts), dim=2)))
         generate = self.generate(torch.cat((contexts, states, words), dim=2))  # [B,T,1]
-        # σ(-z) is what 1 - σ(z) would round to zero: a word that can only be copied needs it.
-        pointed = (-generate).sigmoid() * weights
+        # σ(-z) where 1 - σ(z) would round to zero: a word that can only be copied needs it.
+        pointer = (-generate).sigmoid() * weights
         share = generate.sigmoid().squeeze(2)
-        return PointerMixture(ExtendedSoftmax(said, state.extra), share, pointed, state.held)
+        return PointerMixture(
+            ExtendedSoftmax(generated, state.extra), share, pointer, state.key_tokens
+        )
 
     def start(self, source: Batch) -> PointerGeneratorState:
         """The source states with their words, and s_0 from the last of both directions."""
-        held = self.checked(source)
+        key_tokens = self.copyable(source)
         lengths = source["source_lengths"]
         encoded = self.reader(source["source"], lengths)
         states = encoded.states[:, None]  # [B,1,S,W]
@@ -152,47 +154,47 @@ class PointerGenerator(RecurrentTranslator):
         return PointerGeneratorState(
             SourceMemory.of(memory, lengths, attends=[self.attend]),
             Hidden((first,), (cell,)),
-            held,
-            max(0, int(held.max()) + 1 - self.vocabulary),
+            key_tokens,
+            max(0, int(key_tokens.max()) + 1 - self.vocabulary),
         )
 
-    def checked(self, source: Batch) -> Int[Tensor, "B S"]:
+    def copyable(self, source: Batch) -> Int[Tensor, "B S"]:
         """The words of the source as they can be copied."""
         if "source_extended" not in source:
             raise UserError(
-                "a pointer-generator copies words of the source, but these batches do not say "
-                "which they are (source_extended); set copies = true in [data]"
+                "a pointer-generator copies words of the source, but these batches lack "
+                "source_extended; set copies = true in [data]"
             )
-        held = source["source_extended"]
-        if held.shape != source["source"].shape:
+        tokens = source["source_extended"]
+        if tokens.shape != source["source"].shape:
             raise UserError(
                 f"source_extended must have a word for each of the source, "
-                f"{list(source['source'].shape)}, not {list(held.shape)}"
+                f"{list(source['source'].shape)}, not {list(tokens.shape)}"
             )
-        return held
+        return tokens
 
     def step(
         self, tokens: Int[Tensor, "B"], state: PointerGeneratorState
     ) -> tuple[Float[Tensor, "B V"], PointerGeneratorState]:
-        """Log-probabilities of what follows these tokens."""
+        """Log-probabilities of the next tokens after these."""
         words = self.words(self.readable(tokens)[:, None])  # [B,1,C]
         states, hidden = self.decoder(words, state.hidden)  # [B,1,D]
         source, memory = state.source, state.source.memories[0]
         query = source.together(states[:, None])  # [N,1,Q,D]
         weights = self.attend.weights(query, memory, source.mask, state.past)  # [N,1,Q,S]
         contexts = source.apart(self.attend.read(weights, memory.value)).squeeze(1)  # [B,1,W]
-        looked = source.apart(weights).squeeze(1)  # [B,1,S]
-        logits = self.mixture(states, words, contexts, looked, state).logits().squeeze(1)
+        own = source.apart(weights).squeeze(1)  # [B,1,S]
+        logits = self.mixture(states, words, contexts, own, state).logits().squeeze(1)
         past = replace(state.past, first=state.past.first + 1)
         if self.attend.carries:
             past = self.attend.after(query, weights, state.past)
         return logits, replace(state, hidden=hidden, past=past)
 
 
-def _covered(weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T"]:
-    """Σ_i min(a_ti, c_ti): how much of each look is at what was looked at before.
+def _coverage(weights: Float[Tensor, "B T S"]) -> Float[Tensor, "B T"]:
+    """Σ_i min(a_ti, c_ti): how much attention goes to positions that already had some.
 
-    >>> _covered(torch.tensor([[[1.0, 0.0], [0.25, 0.75], [0.0, 1.0]]])).tolist()
+    >>> _coverage(torch.tensor([[[1.0, 0.0], [0.25, 0.75], [0.0, 1.0]]])).tolist()
     [[0.0, 0.25, 0.75]]
     """
     before = weights.cumsum(1) - weights

@@ -1,7 +1,7 @@
 """The Transformer: an encoder and a decoder of attention alone (Vaswani et al. 2017).
 
 As in the paper: normalised after each sum, sinusoidal positions, embeddings times √width, one table
-for the decoder's input and output; each is a word in the config. Normalising inside the branches
+for the decoder's input and output; each can be set in the config. Normalising inside the branches
 adds a last norm to both stacks (Xiong et al. 2020). Weights begin as in fairseq: Xavier, embeddings
 normal with width^-½.
 
@@ -49,13 +49,13 @@ from regard.outputs.next_token import SoftmaxOutput
 
 @dataclass(frozen=True)
 class TransformerState:
-    """The source, and what every layer of the decoder has seen."""
+    """The source, and the keys and values of every layer of the decoder."""
 
     source: SourceMemory
     """One memory for each layer of the decoder."""
     caches: tuple[Cache, ...]
     pasts: tuple[Past, ...]
-    """Where each layer looked in the source, for attention that minds."""
+    """The past attention weights of each layer, for scores that use them."""
 
     @property
     def length(self) -> int:
@@ -90,7 +90,7 @@ class TransformerStepState:
 
 
 class Transformer(nn.Module):
-    """Writes a target token by token, looking at a source."""
+    """Writes a target token by token, with attention to a source."""
 
     context_limit: int
     """The most tokens it can read; only learned positions bound it, and only then it is there."""
@@ -120,11 +120,11 @@ class Transformer(nn.Module):
         output_bias: bool = False
         """A bias for each word of the output."""
         dropout: float = Field(0.1, ge=0, lt=1)
-        """On what each branch adds."""
+        """On the output of each residual branch."""
         embedding_dropout: float | None = Field(None, ge=0, lt=1)
         """On embeddings with their positions; as `dropout` if not given."""
         attention_dropout: float = Field(0.0, ge=0, lt=1)
-        """On the weights of attention."""
+        """On attention weights."""
         activation_dropout: float = Field(0.0, ge=0, lt=1)
         """Inside the feed-forward layers."""
         encoder_score: str = "scaled_dot"
@@ -137,7 +137,7 @@ class Transformer(nn.Module):
         """Of the target to the source."""
         cross_weigh: str = "softmax"
         source: str | None = None
-        """A run of such a model to begin with; sizes must be the same."""
+        """A run of such a model to initialise from; sizes must be the same."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class Transformer(nn.Module):
             nn.init.normal_(self.output.weight, std=std)
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
-        """What follows each token of the target, given all before it and the source."""
+        """The next token after each token of the target, given all before it and the source."""
         states, real = self.encode(batch["source"], batch["source_lengths"])
         x: Tensor = self.drop(self.position(self.embed(batch["tokens"])))
         for layer in self.decoder:
@@ -293,7 +293,7 @@ class Transformer(nn.Module):
     def step(
         self, tokens: Int[Tensor, "B"], state: TransformerState | TransformerStepState
     ) -> tuple[Float[Tensor, "B V"], TransformerState | TransformerStepState]:
-        """Logits of what follows these tokens."""
+        """Logits of the next tokens after these."""
         if isinstance(state, TransformerStepState):
             return self._stepped(tokens, state)
         x: Tensor = self.drop(self.position(self.embed(tokens[:, None]), state.length))

@@ -1,6 +1,7 @@
 // A panel: one run, an input, the output for it, and its attention.
 
 import { element, fillSelection, selection } from "./look/dom.js";
+import { GROUNDS } from "./look/grounds.js";
 import { visible } from "./look/label.js";
 import { mount } from "./look/page.js";
 import { ask, written } from "./api.js";
@@ -134,7 +135,8 @@ export class Panel {
     const data = await ask("/api/attention", { model: this.run.name, ...this.given }, signal);
     if (this.handle) await this.handle.replace(data);
     else {
-      this.handle = mount(this.look, data, { view: "matrix" });
+      const placed = data.axes.some((axis) => axis.kind in GROUNDS);
+      this.handle = mount(this.look, data, { view: placed ? "input" : "matrix" });
       await this.handle.ready;
     }
     const { queries } = this.handle.labels();
