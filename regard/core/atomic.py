@@ -8,9 +8,10 @@
 b'whole'
 """
 
+import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -77,3 +78,9 @@ def remove_stale_parts(folder: Path) -> None:
                 part.unlink()
         except FileNotFoundError:  # its own process was quicker
             continue
+
+
+def write_json_file(path: Path, values: Mapping[str, object]) -> None:
+    """Write a JSON file, whole or not at all."""
+    with replace_atomically(path) as file:
+        file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())

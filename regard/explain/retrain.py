@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from regard.attention import Look, intervene, uniform
 from regard.attention.tape import Edit
+from regard.core.atomic import write_json_file
 from regard.core.errors import UserError
 from regard.core.mode import eval_mode
 from regard.core.padding import IGNORE
@@ -38,7 +39,7 @@ from regard.explain.tests import FAR_DIVERGENCE, SMALL_CHANGE, ExampleColumns, f
 from regard.explain.verdict import Verdict
 from regard.models.text.attention_pool import AttentionPooling
 from regard.runs.recipe import Recipe
-from regard.runs.run import SOURCE, Run, built, load, read_weights, write_json_file
+from regard.runs.run import SOURCE, Run, built, load, read_weights
 from regard.train.evaluate import evaluate
 from regard.train.loop import train
 from regard.train.weights import load_weights

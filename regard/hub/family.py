@@ -1,8 +1,8 @@
 """Family: how the checkpoints of one kind of foreign model become ours, and ours become theirs.
 
-A family is two functions over settings: from a config.json to a `ModelPlan`, our model and
-the names of its tensors, and from a model of ours to a config.json. A checkpoint is read again before it is
-kept, so that a family that cannot hold a model is refused.
+A family is two functions over settings: from a config.json to a `ModelPlan`, our model and the
+names of its tensors, and from a model of ours to a config.json. A checkpoint is read again before
+it is kept, so that a family that cannot hold a model is refused.
 """
 
 from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ from tokenizers import (
     processors,
 )
 
-from regard.core.atomic import replace_atomically
+from regard.core.atomic import replace_atomically, write_json_file
 from regard.core.errors import UserError
 from regard.data.text.normalise import RESERVED, SPACE_SYMBOL
 from regard.data.text.pipeline import EOS
@@ -41,7 +41,6 @@ from regard.hub.tokenisers import (
     required_file,
     special_tokens_of,
     unused_token,
-    write_json_file,
     write_tokeniser,
 )
 

@@ -21,7 +21,7 @@ from tokenizers import (
     processors,
 )
 
-from regard.core.atomic import replace_atomically
+from regard.core.atomic import write_json_file
 from regard.core.errors import UserError, choose
 from regard.data.text.normalise import RESERVED
 from regard.data.text.special_tokens import SPECIAL_ROLES, special_tokens_in
@@ -282,12 +282,6 @@ def _lines(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as problem:
         raise UserError(f"{path}: cannot be read: {problem}") from None
     return text.removesuffix("\n").split("\n")
-
-
-def write_json_file(path: Path, values: Mapping[str, object]) -> None:
-    """Leave a JSON file, whole or not at all."""
-    with replace_atomically(path) as file:
-        file.write((json.dumps(values, ensure_ascii=False, indent=2) + "\n").encode())
 
 
 _NAMES = tuple(name for names in SPECIAL_ROLES.values() for name in names)

@@ -15,7 +15,7 @@ from regard.layers.position import Learned, Rotary, Sinusoidal
 from regard.look import curves, draw, positions
 from regard.look import reach as draw_reach
 from regard.look.picture import DRAWINGS
-from regard.runs.run import load, read_config
+from regard.runs.run import load, read_run_config
 from regard.tasks.abilities import ReachesBack, unsupported
 
 _LONGEST = 128
@@ -58,7 +58,7 @@ def _require_line(line: str | None, view: str) -> str:
 
 def _of_curves(folder: Path, line: str | None, path: Path, device: str) -> str:
     """Losses over the training so far."""
-    read_config(folder)
+    read_run_config(folder)
     curves(folder / "log.jsonl", path)
     return "losses, validation and learning rate"
 

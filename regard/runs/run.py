@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import regard
-from regard.core.atomic import os_errors_as_user_errors
+from regard.core.atomic import os_errors_as_user_errors, write_json_file
 from regard.core.device import device_of_rank, peak_bytes
 from regard.core.errors import UserError, choose, nearest
 from regard.core.inputs import Input, check_kind
@@ -232,7 +232,7 @@ def open_run(
     `plugins` are parts of your own that it may import, such as `mine.py:MyModel`.
     """
     folder = Path(folder)
-    config = read_config(folder)
+    config = read_run_config(folder)
     for plugin in plugins:
         allow_plugin(plugin)
     place = folder / "recipe.toml"
@@ -332,7 +332,7 @@ def write_run_folder(
         write_text(folder / "recipe.toml", kept.to_toml())
 
 
-def read_config(folder: Path) -> dict[str, object]:
+def read_run_config(folder: Path) -> dict[str, object]:
     """config.json of a run, if the folder is one and of a format we know."""
     path = folder / "config.json"
     if not path.exists():
@@ -387,11 +387,6 @@ def read_json_file(path: Path) -> dict[str, object]:
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or leave the one that is there."""
     durable.replace_file(path, [text.encode()])
-
-
-def write_json_file(path: Path, values: Mapping[str, object]) -> None:
-    """Write a JSON file."""
-    write_text(path, json.dumps(values, indent=2) + "\n")
 
 
 def _card(run: Run, figures: Mapping[str, Mapping[str, float]], result: TrainingResult) -> str:

@@ -50,7 +50,7 @@ _VERSION = 1
 TOKENISE_BLOCK = 1 << 18
 """The number of characters that are tokenised at a time."""
 
-ProgressCallback = Callable[[int, int], None]
+ByteProgress = Callable[[int, int], None]
 """Called with the number of bytes of the sources read so far and in total; 0 if unknown."""
 
 _DTYPES = {"uint16": torch.uint16, "uint32": torch.uint32}
@@ -129,7 +129,7 @@ def prepare_corpus(
     *,
     part: TextPart = WHOLE_TEXT,
     folder: Path | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ByteProgress | None = None,
 ) -> Corpus:
     """The corpus of some sources, from the cache or tokenised now.
 
@@ -232,7 +232,7 @@ def _flaw(path: Path, manifest: CorpusManifest) -> str | None:
 class _Watch:
     """Hashes the bytes of the sources as they are read, and reports progress."""
 
-    def __init__(self, progress: ProgressCallback | None, total: int) -> None:
+    def __init__(self, progress: ByteProgress | None, total: int) -> None:
         self._progress = progress
         self._total = total
         self._done = 0
@@ -258,7 +258,7 @@ class _Build:
         sources: Sequence[TextSource],
         tokeniser: Tokeniser,
         part: TextPart,
-        progress: ProgressCallback | None,
+        progress: ByteProgress | None,
     ) -> None:
         self.sources = sources
         self.part = part

@@ -30,7 +30,7 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from regard.core.errors import UserError, choose
-from regard.data.text.corpus import ProgressCallback, prepare_corpus
+from regard.data.text.corpus import ByteProgress, prepare_corpus
 from regard.data.text.files import (
     BytesCallback,
     Field,
@@ -237,7 +237,7 @@ def tokenise_documents(
     tokeniser: Tokeniser,
     *,
     folder: Path | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ByteProgress | None = None,
 ) -> TokenisedDocuments:
     """The documents of some sources, from the cache or tokenised now."""
     if tokeniser.ends_lines:
