@@ -12,7 +12,6 @@ import typer
 
 from regard.cli import (
     align,
-    analogy,
     audit,
     compare,
     cost,
@@ -23,16 +22,14 @@ from regard.cli import (
     heads,
     import_folder,
     look,
-    neighbours,
     predict,
     quantise,
     report,
     reproduce,
-    resume,
     serve,
     train,
     translate,
-    vectors,
+    words,
     zoo,
 )
 
@@ -44,7 +41,7 @@ app = typer.Typer(
     help="Attention models: train one on your data, look inside it, question it, serve it.",
 )
 app.command("train")(train.train_recipe)
-app.command("resume")(resume.resume)
+app.command("resume")(train.resume)
 app.command("eval")(evaluate.evaluate_run)
 app.command("generate")(generate.generate_texts)
 app.command("translate")(translate.translate_lines)
@@ -53,12 +50,12 @@ app.command("predict")(predict.predict)
 app.command("report")(report.report)
 app.command("look")(look.look)
 app.command("serve")(serve.serve)
-app.command("neighbours")(neighbours.neighbours)
-app.command("analogy")(analogy.analogy)
+app.command("neighbours")(words.neighbours)
+app.command("analogy")(words.analogy)
 app.command("import")(import_folder.import_folder)
 app.command("export")(export.export_run)
 app.command("quantise")(quantise.quantise)
-app.command("vectors")(vectors.vectors)
+app.command("vectors")(words.vectors)
 app.command("audit")(audit.audit)
 app.command("heads")(heads.rank_heads)
 app.command("compare")(compare.compare)

@@ -1,4 +1,7 @@
-"""regard train: train a model from a recipe."""
+"""regard train: train a model from a recipe.
+
+regard resume: go on with a training that was stopped.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +12,7 @@ from regard.cli.options import ChangesOption, DataOption, DeviceOption
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
+from regard.cli.options import RunArgument
 
 
 def train_recipe(
@@ -50,3 +54,13 @@ def finish(run: "Run") -> None:
     typer.echo(f"{result.outcome} after {result.update} updates, {result.seconds / 60:.1f} minutes")
     typer.echo((run.folder / "metrics.json").read_text(encoding="utf-8").rstrip())
     typer.echo(f"in {run.folder}; try: {run.task.usage.format(run=run.folder)}")
+
+
+def resume(run: RunArgument, data: DataOption = None, device: DeviceOption = "auto") -> None:
+    """Go on from the last checkpoint, to the same bits as if it had never stopped."""
+    from regard.core.device import device_of_rank
+    from regard.runs.run import open_run
+    from regard.train.parallel.world import process_group
+
+    with process_group(device_of_rank(device)):
+        finish(open_run(run, data, device))

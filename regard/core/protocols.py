@@ -2,9 +2,11 @@
 
 `train` drives a Task over Batches; `decode` drives a Stepper. Models, tasks and data satisfy these
 by having the methods, not by inheriting anything.
+
+A progress callback: what a long computation calls with a line of text on how far it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -115,3 +117,11 @@ class Bounded(Protocol):
     def context_limit(self) -> int:
         """The most tokens it can read, those of the prompt among them."""
         ...
+
+
+ProgressCallback = Callable[[str], None]
+"""Called with one line of text, such as "training 2 of 7: uniform"."""
+
+
+def no_progress(line: str) -> None:
+    """A progress callback that shows nothing."""

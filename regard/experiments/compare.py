@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from regard.core.errors import UserError, positive
-from regard.core.progress import ProgressCallback, no_progress
+from regard.core.protocols import ProgressCallback, no_progress
 from regard.explain.statistics import Interval, interval, paired_p
 from regard.inference.workers import cores
 from regard.runs.recipe import Recipe, read_recipe, shipped_recipes

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.attention import Attend, score_named
 from regard.core.errors import UserError, divides, positive
-from regard.core.progress import ProgressCallback, no_progress
+from regard.core.protocols import ProgressCallback, no_progress
 from regard.layers.multihead import SelfAttention
 
 _Length = int

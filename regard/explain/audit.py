@@ -6,7 +6,7 @@ from pathlib import Path
 
 from regard.core.errors import UserError, unknown
 from regard.core.mode import eval_mode
-from regard.core.progress import ProgressCallback, no_progress
+from regard.core.protocols import ProgressCallback, no_progress
 from regard.explain.build import audited_site, choose_site
 from regard.explain.head_layers import METHODS
 from regard.explain.retrain import judge_by_retraining

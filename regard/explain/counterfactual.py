@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.attention.weigh import masked_softmax
-from regard.core.progress import ProgressCallback, no_progress
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, ProgressCallback, no_progress
 from regard.explain.audited_model import AuditedModel
 from regard.explain.importance import total_variation
 

@@ -28,8 +28,7 @@ from regard.core.atomic import write_json_file
 from regard.core.errors import UserError
 from regard.core.mode import eval_mode
 from regard.core.padding import IGNORE
-from regard.core.progress import ProgressCallback
-from regard.core.protocols import Batch, Carry, Loss, Task
+from regard.core.protocols import Batch, Carry, Loss, ProgressCallback, Task
 from regard.explain.audited_site import AuditedSite, AuditedUnits
 from regard.explain.build import audited_site
 from regard.explain.counterfactual import jensen_shannon, uniform_weights

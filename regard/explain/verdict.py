@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from math import isnan
 
 from regard.core.errors import UserError, choose
-from regard.core.progress import ProgressCallback, no_progress
-from regard.core.protocols import Batch
+from regard.core.protocols import Batch, ProgressCallback, no_progress
 from regard.explain.audited_model import AuditedModel
 from regard.explain.statistics import Interval, interval
 from regard.explain.tests import TESTS, AuditSettings, AuditTest, ExampleColumns

@@ -30,11 +30,11 @@ from regard.hub.store import (
     CONFIG_FILE,
     SHARD_BYTES,
     ConfigValues,
+    SkipInitialisation,
     read_config,
     read_tensors,
     write_folder,
 )
-from regard.hub.uninitialised import SkipInitialisation
 from regard.models import MODELS
 
 FAMILIES: dict[str, Family] = {

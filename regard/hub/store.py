@@ -3,12 +3,19 @@
 Weights are safetensors, whole or in shards with an index; or pytorch_model.bin, read by torch
 without running anything that stands in it. Whatever is torn, missing or not what it says it is is a
 UserError of one line.
+
+Modules built without drawing weights that are to be replaced: at once, and even of no memory.
+
+>>> with torch.device("meta"), SkipInitialisation():
+...     layer = torch.nn.Linear(10**6, 10**6)
+>>> layer.weight.shape
+torch.Size([1000000, 1000000])
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +24,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
@@ -322,3 +330,34 @@ def list_names(names: Sequence[str], shown: int = 3) -> str:
     """
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+_DRAWS = (
+    "normal_",
+    "uniform_",
+    "trunc_normal_",
+    "xavier_normal_",
+    "xavier_uniform_",
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "orthogonal_",
+    "sparse_",
+)
+"""What fills a tensor by chance: the names are the same in torch.nn.init and on tensors."""
+
+
+class SkipInitialisation(TorchFunctionMode):
+    """Within it, tensors that would be filled by chance are left as they are."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Everything but drawing, as always."""
+        given = dict(kwargs or {})
+        if getattr(func, "__name__", "") in _DRAWS:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)

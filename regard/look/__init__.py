@@ -9,6 +9,7 @@ show(found)                                         # the same in a notebook
 """
 
 from regard.look.compact import as_json, pack
+from regard.look.measure import rollout
 from regard.look.notebook import Looks, show
 from regard.look.page import page, save_page
 from regard.look.payload import Payload
@@ -28,7 +29,6 @@ from regard.look.plot import (
     tradeoff,
 )
 from regard.look.recording import ancestry, follow_hypothesis, join_steps, on_axes, payloads
-from regard.look.rollout import rollout
 
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion",

@@ -2,12 +2,15 @@
 
 The figures of Bahdanau, Cho and Bengio (2015) have the source along the top and the target down the
 side; so do these.
+
+Which class was taken for which: true classes down the side, predictions along the top.
 """
 
 from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -208,3 +211,40 @@ def explain(figure: Figure, payloads: Sequence[Payload]) -> None:
         text = f"in each: {queries} downward, {keys} across"
         below = -0.1 / figure.get_size_inches()[1]
         figure.text(0, below, text, ha="left", va="top", fontsize=9, color=SOFT)
+
+
+_CELL = 44.0
+"""Points of a cell."""
+_MOST = 24
+"""Classes whose cells have a number; more are too many to read."""
+
+
+def confusion_figure(labels: Sequence[str], counts: Float[np.ndarray, "C K"]) -> Figure:
+    """Each row shaded by its shares, so that rare classes are seen too; counts as numbers."""
+    texts = printable(labels)
+    font = font_for(texts, 10.0)
+    margin = max(text_width(text, font) for text in texts) + 24
+    side = _CELL * len(texts)
+    figure = sheet((margin + side + 8) / 72, (side + margin + 8) / 72)
+    wide, tall = figure.get_size_inches() * 72
+    axes = figure.add_axes((margin / wide, 4 / tall, side / wide, side / tall))
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
+    axes.imshow(shares, cmap=SHADES, vmin=0.0, vmax=1.0, aspect="equal")
+    axes.set_xticks(
+        range(len(texts)), texts, fontproperties=font, rotation=90, color=INK, parse_math=False
+    )
+    axes.set_yticks(range(len(texts)), texts, fontproperties=font, color=INK, parse_math=False)
+    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
+    for line in axes.spines.values():
+        line.set_visible(False)
+    if len(texts) <= _MOST:
+        for (true, predicted), count in np.ndenumerate(counts):
+            axes.text(
+                predicted, true, f"{int(count)}", fontsize=9, ha="center", va="center_baseline",
+                color="white" if shares[true, predicted] > 0.6 else INK,
+            )  # fmt: skip
+    axes.set_xlabel("predicted", color=SOFT, fontsize=10)
+    axes.xaxis.set_label_position("top")
+    axes.set_ylabel("true", color=SOFT, fontsize=10)
+    return figure

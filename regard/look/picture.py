@@ -5,10 +5,10 @@ from pathlib import Path
 
 from regard.core.axes import Frames, Notes, Patches, Slots
 from regard.core.errors import UserError, choose
+from regard.look.measure import rollout
 from regard.look.page import save_page
 from regard.look.payload import Payload
 from regard.look.plot import alignment, document, flow, grid, heat
-from regard.look.rollout import rollout
 
 
 def _single(payloads: Sequence[Payload], view: str) -> Payload:

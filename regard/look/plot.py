@@ -95,8 +95,8 @@ def document(words: Payload, sentences: Payload, path: Path | str) -> None:
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str) -> None:
     """Which class was taken for which: `counts[true][said]`, with the names of the classes."""
     with _drawing(path) as path:
-        from regard.look.classes import confusion_figure
         from regard.look.figure import save
+        from regard.look.matrix import confusion_figure
 
         save(confusion_figure(labels, plain_array(counts)), path)
 
@@ -190,7 +190,7 @@ def growth(
 def spread(columns: Mapping[str, Sequence[float]], path: Path | str) -> None:
     """How the numbers of many texts are spread, a row for each name."""
     with _drawing(path) as path:
+        from regard.look.chart import spread_figure
         from regard.look.figure import save
-        from regard.look.strip import spread_figure
 
         save(spread_figure(columns), path)

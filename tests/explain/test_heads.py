@@ -12,7 +12,7 @@ from regard.explain.build import find_layers
 from regard.explain.head_layers import LayerRecord, LayerStack, relevance, score_heads, value_norms
 from regard.layers.block import EncoderBlock
 from regard.look import Payload
-from regard.look.rollout import rollout
+from regard.look.measure import rollout
 from regard.models.text.text_transformer import TextTransformer
 from regard.tasks.abilities import Subject
 

@@ -5,7 +5,7 @@ import torch
 
 from regard.core.errors import UserError
 from regard.layers.carry import Carried, following, recent
-from regard.layers.lexicon import Lexicon
+from regard.layers.embedding import Lexicon
 
 
 def test_rows_are_chosen_of_every_tensor_that_has_rows() -> None:

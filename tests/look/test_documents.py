@@ -9,8 +9,8 @@ from matplotlib.patches import Rectangle
 
 from regard.core.errors import UserError
 from regard.look import Payload, confusion, draw
-from regard.look.classes import confusion_figure
 from regard.look.document import BAR, document_figure
+from regard.look.matrix import confusion_figure
 from regard.look.picture import default_view
 from tests.look.hostile import TOKENS
 

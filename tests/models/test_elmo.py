@@ -16,8 +16,7 @@ from regard.data.text.characters import (
     END_WORD,
     character_ids,
 )
-from regard.layers.character_cnn import CharacterCNN
-from regard.layers.highway import Highway
+from regard.layers.character_cnn import CharacterCNN, Highway
 from regard.layers.projected_lstm import ProjectedLSTM
 from regard.layers.scalar_mix import ScalarMix, normed
 from regard.models.text.elmo import BEGIN, END, ELMo

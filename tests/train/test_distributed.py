@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-import regard.cli.resume
 import regard.cli.train
 import regard.runs.run
 import regard.train.parallel.world
@@ -137,7 +136,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
     monkeypatch.setattr(regard.runs.run, "process_group", join)
     monkeypatch.setattr(regard.train.parallel.world, "process_group", join)
     monkeypatch.setattr(regard.cli.train, "finish", lambda run: None)
-    monkeypatch.setattr(regard.cli.resume, "finish", lambda run: None)
+    monkeypatch.setattr(regard.cli.train, "finish", lambda run: None)
     return used
 
 
@@ -145,7 +144,7 @@ def test_a_training_is_on_the_gpu_of_its_process(recipe: Path, places: list[torc
     runs, data = recipe.parent / "runs", recipe.parent
     regard.cli.train.train_recipe(str(recipe), data=data, runs=runs)
     assert len(places) == 3  # joined by the command, joined by `create`, and the model
-    regard.cli.resume.resume(runs / "tiny", data=data)
+    regard.cli.train.resume(runs / "tiny", data=data)
     assert len(places) == 5
     assert set(places) == {torch.device("cuda", 1)}
 

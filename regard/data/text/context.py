@@ -36,7 +36,7 @@ CENTRES = 16
 """The number of centre words in a row: few, so that not too many share their noise words, but
 enough for efficient matrix products."""
 
-NO_WORD, UNKNOWN_WORD, TEXT_END = 0, 1, 3
+NO_WORD, _UNKNOWN_WORD, TEXT_END = 0, 1, 3
 """The ids of padding, of unknown words, which are skipped, and of the end of a text."""
 
 FIRST_WORD = 4
@@ -188,7 +188,7 @@ def cooccurrences(ids: Integer[Tensor, "T"], vocabulary: int, reach: int) -> Coo
     """
     keys, sums = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
     positive("reach", reach)
-    known = ids[ids.int() != UNKNOWN_WORD]
+    known = ids[ids.int() != _UNKNOWN_WORD]
     for first in range(0, len(known), COUNT_BLOCK):
         # Including the words near the last ones: a pair counts in the block of its left word.
         found = _pairs_in(

@@ -33,7 +33,7 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Carry
 from regard.layers.carry import Carrying
-from regard.layers.lexicon import Lexicon
+from regard.layers.embedding import Lexicon
 from regard.outputs.next_token import SoftmaxOutput
 
 

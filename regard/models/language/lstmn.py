@@ -37,7 +37,7 @@ from regard.core.protocols import Batch, Carry
 from regard.kernels.additive import additive_scores
 from regard.kernels.dropout import Dropout
 from regard.layers.carry import Carrying, recent
-from regard.layers.lexicon import Lexicon
+from regard.layers.embedding import Lexicon
 from regard.outputs.next_token import SoftmaxOutput
 
 

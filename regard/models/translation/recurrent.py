@@ -4,7 +4,7 @@ from pydantic import Field
 from torch import nn
 
 from regard.core.config import Config
-from regard.layers.lexicon import Lexicon
+from regard.layers.embedding import Lexicon
 from regard.layers.recurrent import RecurrentEncoder
 from regard.layers.source_encoder import Reader
 

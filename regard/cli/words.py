@@ -1,4 +1,9 @@
-"""regard neighbours: the words whose vectors are most alike."""
+"""regard neighbours: the words whose vectors are most alike.
+
+regard analogy: what is to c as b is to a.
+
+regard vectors: the word vectors of a run as a file for other programs.
+"""
 
 import json
 from pathlib import Path
@@ -8,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from regard.data.text.vectors import Vectors
+from regard.cli.options import RunArgument
 
 Place = Annotated[
     Path,
@@ -59,3 +65,28 @@ def run_vectors(folder: Path, words: list[str]) -> "Vectors":
     if not isinstance(run.task, EmbedsWords):
         raise unsupported(folder, run.recipe.task, "word vectors; use word_vectors, or a file")
     return run.task.vectors(run.model, words)
+
+
+def analogy(
+    place: Place,
+    a: Annotated[str, typer.Argument(help="As in: man")],
+    b: Annotated[str, typer.Argument(help="is to: king")],
+    c: Annotated[str, typer.Argument(help="so is to: woman")],
+    count: Count = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is to C as B is to A: the words nearest to B - A + C."""
+    found = vectors_at(place, [a, b, c]).analogy(a, b, c, count)
+    show_words({"a": a, "b": b, "c": c}, f"{a} : {b} = {c} : ?", found, as_json)
+
+
+def vectors(
+    run: RunArgument,
+    out: Annotated[Path, typer.Argument(help="The file: .bin is word2vec's binary, else text.")],
+) -> None:
+    """Write the vectors of a run as word2vec does: gensim and others read them."""
+    from regard.data.text.vectors import write_vectors
+
+    found = run_vectors(run, [])
+    write_vectors(out, found)
+    typer.echo(f"{len(found.words):,} vectors of {found.table.shape[1]} numbers in {out}")
