@@ -57,5 +57,5 @@ def test_a_file_of_another_model_is_told_apart(as_users_run_it: None) -> None:
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             return torch.ones(*tokens.shape, V)
 
-    with pytest.raises(UserError, match="says something else than the model: off by 1"):
+    with pytest.raises(UserError, match="computes something else than the model: off by 1"):
         onnx_difference(Model(), Elsewhere(), 2, 5)
