@@ -10,11 +10,11 @@
 Both act in `Attend`, where every model attends, through a context variable: no hooks to leak, no
 argument to thread through models, and safe in a server with threads, since a new thread starts with
 nothing open. Recording changes no output, not in a single bit: a fused kernel stays in use, and
-only the sites, heads and rows that were asked for are computed again beside it.
+only the sites, heads and rows that were requested are computed again beside it.
 
 Under torch.compile both work. While anything is open, compiled models are compiled a second time
 with one graph break per attention, and that version serves all later recordings; when nothing is
-open, nothing is paid. A model compiled with fullgraph=True cannot be broken and says so: record the
+open, nothing is paid. A model compiled with fullgraph=True cannot be broken and fails: record the
 module it was compiled from.
 """
 
@@ -188,7 +188,7 @@ class Tape:
         `labels` are the texts of queries and keys, for all sites or by glob; without them,
         positions have numbers.
         """
-        # The one place where this layer knows of pictures: a door, through which it only hands
+        # The one import of pictures in this layer: a door, which only hands
         # itself on (tests/test_arrows.py).
         from regard.look.notebook import of_tape
 
@@ -219,7 +219,7 @@ def _within(chosen: tuple[int, ...] | None, count: int, what: str, site: str) ->
     for index in chosen:
         if not -count <= index < count:
             raise UserError(
-                f"{what} {index} was asked for, but site {site!r} has {count} "
+                f"{what} {index} is out of range: site {site!r} has {count} "
                 f"({what}s 0 to {count - 1}, or -{count} to -1 from the end)"
             )
     return tuple(index % count for index in chosen)

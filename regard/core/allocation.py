@@ -1,4 +1,4 @@
-"""Allocation: how memory is asked of the system. Needs no torch: any verb can begin with it.
+"""Allocation: how memory is requested from the system. Works without torch, before any command.
 
 >>> keep_freed_memory() == sys.platform.startswith("linux")  # with glibc
 True
@@ -17,7 +17,7 @@ def keep_freed_memory() -> bool:
     """Have malloc keep big blocks for the next step instead of giving them back after each.
 
     Without this every large activation is a fresh mapping whose pages the kernel must clear
-    again. Works with glibc on Linux, where it says True; elsewhere it does nothing.
+    again. Works with glibc on Linux, where it returns True; elsewhere it does nothing.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -80,8 +80,8 @@ def device_of_rank(name: str = "auto") -> torch.device:
 def precision_problem(precision: str, device: torch.device) -> str | None:
     """Why this precision does not work on this device; None if it does.
 
-    Some processors claim bfloat16 products and kill the process (SIGILL) that asks for one, so a
-    process of its own asks first. Takes seconds the first time.
+    Some processors claim bfloat16 products and kill the process (SIGILL) that computes one, so a
+    process of its own tries first. Takes seconds the first time.
     """
     dtype = choose("precision", precision, PRECISIONS)
     return None if dtype == torch.float32 else _probed(precision, str(device))

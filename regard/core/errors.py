@@ -3,6 +3,7 @@
 `UserError` is raised for anything a user can put right. `assert` is left for our own bugs.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TypeVar
@@ -11,7 +12,7 @@ _Row = TypeVar("_Row")
 
 
 class UserError(ValueError):
-    """Something the caller can put right; the message says how."""
+    """An error that the caller can correct; the message states how."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -34,6 +35,15 @@ def unknown(what: str, name: str, known: Iterable[str]) -> UserError:
     guess = nearest(name, names)
     hint = f" did you mean {guess!r}?" if guess else ""
     return UserError(f"unknown {what} {name!r}:{hint} Known: {', '.join(names) or '(none)'}")
+
+
+def command(verb: str, *words: object) -> str:
+    """A command of regard that can be copied into a shell, whatever its paths are.
+
+    >>> command("resume", "runs/my run")
+    "regard resume 'runs/my run'"
+    """
+    return shlex.join(["regard", verb, *map(str, words)])
 
 
 def choose(what: str, name: str, table: Mapping[str, _Row]) -> _Row:

@@ -199,7 +199,7 @@ class Image(Input):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str, limits: InputLimits = LIMITS) -> "Image":
-        """PNG, JPEG, WebP or GIF, turned as its EXIF says; transparency becomes white."""
+        """PNG, JPEG, WebP or GIF, rotated by its EXIF orientation; transparency becomes white."""
         pillow, operations = _package("PIL.Image", "vision"), _package("PIL.ImageOps", "vision")
         try:
             with pillow.open(io.BytesIO(data)) as file:

@@ -52,7 +52,7 @@ class Batches(Protocol):
         ...
 
     def batch(self, epoch: int, index: int) -> Batch:
-        """One batch; the same one whenever it is asked for."""
+        """One batch; the same one every time."""
         ...
 
 

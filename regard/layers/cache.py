@@ -1,8 +1,8 @@
-"""What a decoder has already seen: a value to append to, select rows of, and branch from.
+"""The keys and values of past tokens: a value to append to, select rows of, and branch from.
 
-A cache looks like an immutable value, yet appending a token writes one row into room that was set
-aside for it. Two caches may share that room as long as only one of them grows: the one that would
-overwrite what the other can see makes a copy first. So a beam search, a server that tries several
+A cache behaves as an immutable value, yet appending a token writes one row into memory that is
+already allocated. Two caches may share that memory as long as only one of them grows: the one that
+would overwrite positions of the other makes a copy first. So a beam search, a server that tries several
 continuations of one prompt and a plain loop all use it alike.
 
 >>> import torch
@@ -13,8 +13,8 @@ continuations of one prompt and a plain loop all use it alike.
 >>> (cache.length, once.length, twice.length)
 (0, 1, 2)
 
-Rows that have seen more or less than one another go on together once they are joined. They end at
-the same position, so that the next one has one place for all; what is empty is before the first.
+Rows of different lengths go on together once they are joined. They end at the same position, so
+that the next one has one place for all; empty positions come before the first.
 
 >>> both = join([once, twice])
 >>> both.length, both.empty.tolist(), both.first.tolist()
@@ -55,13 +55,13 @@ class Room:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """The keys and values of `length` positions, and where the last query looked."""
+    """The keys and values of `length` positions, and the past weights."""
 
     room: int = 256
     """Positions to set aside at first; it doubles when they are used up."""
     length: int = 0
     past: Past = START
-    """For attention that looks at where it looked before."""
+    """For attention that depends on its past weights."""
     empty: Int[Tensor, "B"] | None = None
     """How many positions of each row are before its first; None where there are none."""
     store: Room | None = field(default=None, repr=False)

@@ -34,9 +34,9 @@ from regard.layers.source_memory import SourceMemory
 
 
 class SelfAttention(nn.Module):
-    """A sequence looks at itself. Queries, keys and values come from one projection.
+    """Self-attention. Queries, keys and values come from one projection.
 
-    `head_width` is that of each head where some of its heads were taken out.
+    `head_width` is the width of each head where some heads were pruned.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """One sequence looks at another, which is remembered once."""
+    """Cross-attention: the keys and values of the other sequence are computed once."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Attention that makes one vector of many: a learned query asks every word how much it says.
+"""Attention pooling: one vector of many, weighted by scores against a learned query.
 
 - additive: e = vᵀ tanh(W h + b), Jain and Wallace's tanh attention (2019, section 3) and Yang et
   al.'s word attention (2016, eq. 5 and 6);
@@ -6,7 +6,7 @@
 - even: e = 0, the mean, which any of them has to beat (Wiegreffe and Pinter 2019, section 3.2).
 
 Since v is one vector for all texts, a word's score depends on the word alone. It is computed once,
-however many queries ask: the sentences of a document, each of its own words.
+however many queries there are, such as one for each sentence of a document.
 
 >>> pool = AttentionPool("additive", 6)
 >>> states = torch.randn(2, 4, 6)
@@ -28,7 +28,7 @@ _POOLS = ("additive", "dot", "even")
 
 
 class Salience(Score):
-    """e = k: each key says itself how much it matters, whoever asks. Keys have width one."""
+    """e = k: the key is the score, whatever the query. Keys have width one."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -41,7 +41,7 @@ class Salience(Score):
 
 
 class AttentionPool(nn.Module):
-    """A weighted mean of states, for one query or for several that ask the same."""
+    """A weighted mean of states, for one query or for several equal ones."""
 
     def __init__(
         self,
@@ -55,27 +55,27 @@ class AttentionPool(nn.Module):
         super().__init__()
         if score not in _POOLS:
             raise unknown("score of pooling", score, _POOLS)
-        asked = positive("hidden", hidden or width) if score == "additive" else width
+        size = positive("hidden", hidden or width) if score == "additive" else width
         self.scale = width**-0.5 if score == "dot" else 1.0
-        self.hidden = nn.Linear(width, asked) if score == "additive" else None
-        self.tanh = nn.Tanh()  # a module, so that an audit may keep what it gave
-        self.query = None if score == "even" else nn.Parameter(torch.empty(asked))
+        self.hidden = nn.Linear(width, size) if score == "additive" else None
+        self.tanh = nn.Tanh()  # a module, so that an audit may keep its output
+        self.query = None if score == "even" else nn.Parameter(torch.empty(size))
         self.attend = Attend(Salience(), weigh, kind="pool", axes=axes)
         if self.query is not None:
-            nn.init.normal_(self.query, std=asked**-0.5)
+            nn.init.normal_(self.query, std=size**-0.5)
 
     def forward(
         self, states: Float[Tensor, "B K D"], mask: Mask | None, queries: int = 1
     ) -> Float[Tensor, "B Q D"]:
-        """What each query takes home; one with nothing to look at reads zero."""
-        said = self.scores(states)[:, None, :, None]  # [B,1,K,1]
-        nobody = said.new_zeros(()).expand(len(states), 1, queries, 1)  # [B,1,Q,1]
-        memory = self.attend.remember(said, states[:, None])
-        read: Tensor = self.attend(nobody, memory, mask)  # [B,1,Q,D]
+        """The context of each query; zero where all keys are masked."""
+        scores = self.scores(states)[:, None, :, None]  # [B,1,K,1]
+        query = scores.new_zeros(()).expand(len(states), 1, queries, 1)  # [B,1,Q,1]
+        memory = self.attend.remember(scores, states[:, None])
+        read: Tensor = self.attend(query, memory, mask)  # [B,1,Q,D]
         return read.squeeze(1)
 
     def scores(self, states: Float[Tensor, "B K D"]) -> Float[Tensor, "B K"]:
-        """How much each word says."""
+        """The score of each word."""
         if self.query is None:
             return states.new_zeros(states.shape[:2])
         words = states if self.hidden is None else self.tanh(self.hidden(states))  # [B,K,A]

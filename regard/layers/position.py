@@ -75,7 +75,7 @@ class Learned(nn.Module):
         last = first + x.shape[1]
         if last > self.table.shape[0]:
             raise UserError(
-                f"position {last - 1} was asked for, but only {self.table.shape[0]} were learned "
+                f"position {last - 1} is out of range: only {self.table.shape[0]} were learned "
                 "(longest); use a shorter input or another kind of position"
             )
         return x + self.table[first:last]

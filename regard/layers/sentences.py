@@ -1,6 +1,6 @@
 """The sentences of documents, read side by side: each by itself, with little padding.
 
-A document is a row of words, `[B,T]`, and `parts` says to which sentence each belongs. Sentences
+A document is a row of words, `[B,T]`, and `parts` is the sentence of each word. Sentences
 differ much in length, so they are sorted by it and read in a few groups of about one length.
 
 >>> cut = SentenceCut.of(torch.tensor([[0, 0, 1], [0, -1, -1]]))
@@ -54,7 +54,7 @@ class SentenceCut:
                 begin = place
 
     def padding_fraction(self) -> float:
-        """How much of what is read is padding, from 0 to 1."""
+        """The share of padding, from 0 to 1."""
         cells = sum(len(group) * int(self.lengths[group].max()) for group in self.groups())
         return 1.0 - int(self.lengths.sum()) / cells if cells else 0.0
 

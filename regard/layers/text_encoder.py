@@ -1,7 +1,7 @@
 """The encoder of BERT and its kin (Devlin et al. 2019): a text in, a vector for each token out.
 
 Tokens, positions and segments are added up, normalised, and go through layers in which every token
-looks at all others. RoBERTa and DistilBERT are the same with other settings (`Encoding`). A batch
+attends to all others. RoBERTa and DistilBERT are the same with other settings (`Encoding`). A batch
 holds `tokens` [B,T] and, where some are padding, `lengths` [B] or, if that stands on either side,
 `allowed` [B,T], True where a token is real; `parts` [B,T] where there are segments.
 
@@ -34,11 +34,11 @@ from regard.layers.multihead import SelfAttention, heads_by_layer
 from regard.layers.position import Learned
 
 _INIT_RANGE = 0.02
-"""How weights begin (Devlin et al. 2019, as in their code)."""
+"""The standard deviation of initial weights (Devlin et al. 2019, as in their code)."""
 
 
 class Encoding(Config):
-    """What a recipe may choose of such an encoder."""
+    """The settings of an encoder in a recipe."""
 
     width: PositiveInt = 128
     heads: PositiveInt = 4
@@ -49,19 +49,19 @@ class Encoding(Config):
     """Units of the feed-forward layers; four times the width if not given."""
     activation: str = "gelu"
     context: PositiveInt = 512
-    """The most tokens it can read."""
+    """The largest number of tokens."""
     segments: NonNegativeInt = 2
-    """How many kinds of parts are told apart; none without a vector for them."""
+    """The number of segment embeddings; 0 for none."""
     uncounted: NonNegativeInt | None = None
-    """The padding token, if positions count only what is real and begin after its number, as
-    RoBERTa's do; else they count everything from zero."""
+    """The padding token, if positions skip padding and begin after this id, as RoBERTa's do;
+    otherwise positions count every token from zero."""
     norm: Literal["after", "before"] = "after"
     """Normalise after each sum, or before each branch and once more at the end."""
     norm_eps: PositiveFloat = 1e-12
     init_range: PositiveFloat = _INIT_RANGE
     """The standard deviation of the vectors of tokens and of positions at first."""
     waves: bool = False
-    """Let positions begin as sines and cosines, so that near ones are alike from the start."""
+    """Initialise positions as sines and cosines, so that near ones are similar from the start."""
     dropout: float = Field(0.1, ge=0, lt=1)
     attention_dropout: float = Field(0.1, ge=0, lt=1)
     """On the weights of attention."""
@@ -75,7 +75,7 @@ class Encoding(Config):
 
 
 class TextEncoder(nn.Module):
-    """Tokens with their places and parts, and layers that look both ways."""
+    """Embeddings of tokens, positions and segments; layers with attention in both directions."""
 
     def __init__(self, config: Encoding, vocabulary: int) -> None:
         super().__init__()
@@ -139,15 +139,15 @@ class TextEncoder(nn.Module):
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens it knows."""
+        """The number of tokens in the vocabulary."""
         return self.embed.table.num_embeddings
 
     def forward(self, batch: Batch) -> Float[Tensor, "B T D"]:
-        """A vector for each token; those at padding mean nothing."""
+        """A vector for each token; vectors at padding have no meaning."""
         return self.every(batch)[-1]
 
     def every(self, batch: Batch) -> list[Float[Tensor, "B T D"]]:
-        """What goes into the first layer, and what each layer made of it."""
+        """The input of the first layer, and the output of each."""
         mask = _real_tokens(batch)
         made = [self.entered(batch)]
         for block in self.blocks:
@@ -162,7 +162,7 @@ class TextEncoder(nn.Module):
         return made
 
     def entered(self, batch: Batch) -> Float[Tensor, "B T D"]:
-        """Tokens with their places and parts."""
+        """The sum of token, position and segment embeddings, normalised."""
         tokens = batch["tokens"]
         if tokens.shape[1] > self.config.context:
             raise UserError(
@@ -185,7 +185,7 @@ class TextEncoder(nn.Module):
         return x + self.position.table[places]
 
     def layers_of(self, batch: Batch) -> Float[Tensor, "L B T D"]:
-        """What goes into the first layer and what each made of it; zero at padding."""
+        """The input of the first layer and the output of each; zero at padding."""
         every = torch.stack(self.every(batch))
         real = real_of(batch)
         return every if real is None else every * real[..., None]
@@ -200,7 +200,7 @@ class TextEncoder(nn.Module):
 
 
 def real_of(batch: Batch) -> Bool[Tensor, "B T"] | None:
-    """Where tokens are real; None where nothing is said, since then all are."""
+    """True where a token is not padding; None in a batch without padding."""
     if "allowed" in batch:
         return batch["allowed"].bool()
     if "lengths" in batch:

@@ -1,13 +1,13 @@
-"""What a model knows of each word: a vector of its own, its spelling, and what a trained run says.
+"""The vector of each word: an embedding, its spelling, and the features of a trained run.
 
     [table(word); characters(spelling); source.features(batch)]
 
 Any part may be absent but the first. A batch holds, besides `tokens` [B,T] and `lengths` [B],
 `characters` [B,T,C] where spellings are read, and `source_tokens` [B,T], the same words in the
 vocabulary of the source run, where there is one. A source is any module with `feature_width` and
-`features(batch) -> [B,T,W]`; it is frozen unless `tune` says otherwise. Of one that has several
-layers to offer, `layers_of(batch) -> [L,B,T,W]`, a mix is learnt (layers/scalar_mix.py), unless
-only the top is wanted.
+`features(batch) -> [B,T,W]`; it is frozen unless `tune` is set. Where it has several
+layers, `layers_of(batch) -> [L,B,T,W]`, a mix of them is learnt (layers/scalar_mix.py), unless
+only the top layer is chosen.
 
 >>> words = WordFeatures(10, 4, characters=SpellingCNN(3, 2))
 >>> batch = {"tokens": torch.ones(1, 2).long(), "characters": torch.ones(1, 2, 5).long()}
@@ -33,11 +33,11 @@ from regard.layers.scalar_mix import ScalarMix
 
 @runtime_checkable
 class Featured(Protocol):
-    """A trained model that says something of every word of a batch."""
+    """A trained model with a feature vector for every word of a batch."""
 
     @property
     def feature_width(self) -> int:
-        """How wide what it says is."""
+        """The width of a feature vector."""
         ...
 
     def features(self, batch: Batch) -> Float[Tensor, "B T W"]:
@@ -47,17 +47,17 @@ class Featured(Protocol):
 
 @runtime_checkable
 class PartFeatured(Protocol):
-    """A trained model of which a part says something of every word: a translator's encoder."""
+    """A trained model with a part that gives features: a translator's encoder."""
 
     @property
     def feature_source(self) -> nn.Module:
-        """That part, which is all that is kept of it."""
+        """That part; the rest is not kept."""
         ...
 
 
 @runtime_checkable
 class Layered(Protocol):
-    """One that has several layers to say it with; `features` is the top one."""
+    """A source of features with several layers; `features` is the top one."""
 
     @property
     def feature_layers(self) -> int:
@@ -82,11 +82,11 @@ class WordFeaturesConfig(Config):
     characters: Literal["none", "cnn", "lstm"] = "none"
     """How spellings are read, beside the table of words; needs data.characters."""
     spelling_width: PositiveInt = 30
-    """Of what characters say of a word."""
+    """The width of the vector made of the characters of a word."""
     character_width: PositiveInt = 30
     """Of the vector of a character."""
     source: str | None = None
-    """A run folder whose model says something of each word."""
+    """A run folder whose model gives features for each word."""
     tune: bool = False
     """Train the source too."""
     mix: _Mix = "learned"
@@ -187,7 +187,7 @@ class WordFeatures(nn.Module):
 
 
 class SourceFeatures(nn.Module):
-    """A trained model whose features are used; frozen, it never trains and drops nothing."""
+    """A trained model whose features are used; frozen, it stays in evaluation mode."""
 
     def __init__(self, model: nn.Module, *, tune: bool = False, mix: _Mix = "learned") -> None:
         super().__init__()
@@ -213,7 +213,7 @@ class SourceFeatures(nn.Module):
         return self
 
     def forward(self, batch: Batch) -> Float[Tensor, "B T W"]:
-        """What the model says of each word."""
+        """The features of each word."""
         model: object = self.model
         with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
             if self.mix is None:

@@ -1,4 +1,4 @@
-"""Charts: how a training went, how systems fare on long sentences, how positions are told apart.
+"""Charts: how a training went, how systems fare on long sentences, how far positions differ.
 
 How numbers of many texts are spread: a dot for each, and a box around the middle half.
 """
@@ -264,7 +264,7 @@ def _check_reach(lengths: Mapping[str, Sequence[float]], labels: Sequence[str]) 
 
 
 def spread_figure(columns: Mapping[str, Sequence[float]]) -> Figure:
-    """One row for each column; what is no number is left out."""
+    """One row for each column; values that are not finite are left out."""
     if not columns:
         raise UserError("there is nothing to draw: no columns")
     figure = sheet(7.5, 0.7 + 0.42 * len(columns))

@@ -2,7 +2,7 @@
 
 Each head is a stream of its own (deflate, base64), so that a browser unpacks only what it shows:
 first the largest weight of each row, 32 bits each, then every weight as a part of it. Weights are
-whole numbers of 16 bits where there is room, else of 8 or 4: each head says of how many levels, so
+whole numbers of 16 bits where there is room, else of 8 or 4: each head has its number of levels, so
 that nobody takes a rounded number for an exact one. Zeros above the last diagonal that weighs
 anything, half of a causal table, are not stored.
 

@@ -19,7 +19,7 @@ SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "←"}
 
 
 def visible(token: str, drawable: Callable[[str], bool] = lambda letter: True) -> str:
-    """The token as it can be read on paper; `drawable` says of a letter whether a font has it.
+    """The token as it can be read on paper; `drawable` is True for a character that a font has.
 
     A space between other letters stays one.
     """

@@ -81,7 +81,7 @@ def _cell_inches(count: int) -> float:
 
 
 def largest_weight(matrices: Sequence[np.ndarray]) -> float:
-    """The largest weight: what is drawn darkest. One where nothing weighs anything."""
+    """The largest weight, drawn darkest; one where all weights are zero."""
     return max(float(matrix.max()) for matrix in matrices) or 1.0
 
 

@@ -1,4 +1,4 @@
-"""One picture for whatever was seen, in the form that is asked for: a drawing, or the page."""
+"""A picture of attention weights as a drawing or as a page, by the name of the file."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

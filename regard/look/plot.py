@@ -93,7 +93,7 @@ def document(words: Payload, sentences: Payload, path: Path | str) -> None:
 
 
 def confusion(labels: Sequence[str], counts: Sequence[Sequence[float]], path: Path | str) -> None:
-    """Which class was taken for which: `counts[true][said]`, with the names of the classes."""
+    """Which class was taken for which: `counts[true][predicted]`, with the names of the classes."""
     with _drawing(path) as path:
         from regard.look.figure import save
         from regard.look.matrix import confusion_figure
@@ -130,7 +130,7 @@ def bars_by_length(
     """The scores of several systems by length of sentence, as in Bahdanau's figure 2.
 
     `lengths` are spans, first and last length, None without end; `systems` has a score for each of
-    them, None where there is none. `sentences` says how many there are of each: a bar of three is
+    them, None where there is none. `sentences` is the number of each: a bar of three is
     worth little.
     """
     with _drawing(path) as path:

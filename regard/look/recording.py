@@ -178,7 +178,7 @@ def ancestry(
         sharing = weights.shape[2]
         if not 0 <= row < len(weights) * sharing:
             raise UserError(
-                f"step {step}: row {row} was asked for, but there are {len(weights) * sharing}"
+                f"step {step}: row {row} is out of range: there are {len(weights) * sharing}"
             )
         found.append(weights[row // sharing, :, row % sharing])  # [N,K]
     keys = max(weights.shape[1] for weights in found)
@@ -201,7 +201,7 @@ def sites_with_labels(tape: Tape, labels: Labels) -> Iterator[tuple[str, LabelPa
 
 
 def _check_last(tape: Tape, site: str, places: Sequence[int], queries: Sequence[str]) -> None:
-    """Each query that has a label must have been recorded, unless only some rows were asked for."""
+    """Each query that has a label must have been recorded, unless only some rows were requested."""
     if tape.rows is None and len(queries) > max(places) + 1:
         raise _too_many(site, "queries", max(places) + 1, queries)
 
@@ -251,7 +251,7 @@ def _taken(weights: Float[Tensor, "B N Q K"], row: int, site: str) -> Float[Tens
     """One row of the batch."""
     if not 0 <= row < len(weights):
         raise UserError(
-            f"row {row} was asked for, but site {site!r} has a batch of {len(weights)} "
+            f"row {row} is out of range: site {site!r} has a batch of {len(weights)} "
             f"(rows 0 to {len(weights) - 1})"
         )
     return weights[row]

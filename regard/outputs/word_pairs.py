@@ -1,6 +1,6 @@
 """Scores of pairs of words, for models that learn word vectors.
 
-Negative sampling (Mikolov et al. 2013, eq. 4) tells real neighbours from random words, the noise:
+Negative sampling (Mikolov et al. 2013, eq. 4) separates neighbours from random words, the noise:
 
     -log σ(u·v) for a neighbour, and -log σ(-u·v) for each of k noise words
 

@@ -186,7 +186,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "an odd rotation": (lambda: Rotary(3), "width=3 must be even"),
     "a position never learned": (
         lambda: Learned(E, longest=4)(ones(1, 3, E), 2),
-        "position 4 was asked for, but only 4 were learned",
+        "position 4 is out of range: only 4 were learned",
     ),
     "padding outside the vocabulary": (
         lambda: TokenEmbedding(10, E, padding=10),

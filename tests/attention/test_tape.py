@@ -298,13 +298,11 @@ def test_bad_requests_are_named(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="Linear has no attention built from regard"):
         record(nn.Linear(2, 2)).__enter__()
     with (
-        pytest.raises(
-            UserError, match=r"head 4 was asked for, but site 'encoder.0.attention' has 4"
-        ),
+        pytest.raises(UserError, match=r"head 4 is out of range: site 'encoder.0.attention' has 4"),
         record(model, heads=[4]),
     ):
         model(*inputs)
-    with pytest.raises(UserError, match="row -9 was asked for"), record(model, rows=[-9]):
+    with pytest.raises(UserError, match="row -9 is out of range"), record(model, rows=[-9]):
         model(*inputs)
     with (
         pytest.raises(UserError, match="has heads 0 to 3, not 7"),

@@ -301,7 +301,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "row of a step": (
         lambda: follow_hypothesis(three_steps(), {"*": (TARGET[:3], SOURCE)}, rows=[0, 4, 0]),
-        "step 1: row 4 was asked for, but there are 4",
+        "step 1: row 4 is out of range: there are 4",
     ),
     "a prompt": (
         lambda: ancestry([random_weights(2, 1, 5, 3)], [0], beams=4),

@@ -1,6 +1,6 @@
 """Word alignments: which source word each target word looked at, and how good that is.
 
-Weights are those between tokens, `[T,S]`: the row of target token t says where the model looked
+Weights are those between tokens, `[T,S]`: the row of target token t holds the weights of the model
 when it wrote t. Tokens are merged to words as Koehn and Knowles (2017) do: the weights of the
 tokens of a source word are added up, those of a target word are averaged. A word is what stands
 between white space; links are (source word, target word), from 0, in Pharaoh format `i-j`.

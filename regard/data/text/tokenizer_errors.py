@@ -65,9 +65,9 @@ def hide_panics() -> Iterator[None]:
                 os.dup2(kept, 2)
                 os.close(kept)
                 held.seek(0)
-                said = _PANIC.split(held.read(), maxsplit=1)[0]
-                if said:
-                    os.write(2, said)
+                message = _PANIC.split(held.read(), maxsplit=1)[0]
+                if message:
+                    os.write(2, message)
 
 
 def _flush() -> None:

@@ -13,7 +13,7 @@ At the first step the tape is empty, and h̃ and c̃ are zero.
 Departures: the tape holds the last `tape` steps, where the paper reads sentences whole; it is
 carried from window to window, without gradient; gates have a bias. With `recency`, a_i also has a
 learnt number for how far back i is, initialised as -recency times the distance: the model is then
-much like an LSTM at first, which tells its last state from others without learning it. Layers are
+much like an LSTM at first, whose last state differs from others without learning. Layers are
 stacked plainly, each with a tape of its own.
 
 Steps depend on one another through h̃, so time is a loop: W_x x is taken out of it, W_h h_i is
