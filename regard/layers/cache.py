@@ -2,8 +2,8 @@
 
 A cache behaves as an immutable value, yet appending a token writes one row into memory that is
 already allocated. Two caches may share that memory as long as only one of them grows: the one that
-would overwrite positions of the other makes a copy first. So a beam search, a server that tries several
-continuations of one prompt and a plain loop all use it alike.
+would overwrite positions of the other makes a copy first. So a beam search, a server that tries
+several continuations of one prompt and a plain loop all use it alike.
 
 >>> import torch
 >>> cache = Cache(room=8)
