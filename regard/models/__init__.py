@@ -1,4 +1,4 @@
-"""Every model, one readable file each. A model knows nothing of loss, optimiser, files or text."""
+"""Every model, one readable file each. A model is independent of optimisers, files and text."""
 
 from torch import nn
 
