@@ -225,9 +225,9 @@ async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIter
             while not job.pieces.empty():
                 pieces += _checked(job.pieces.get_nowait())
             new = {choice.index: choice for choice in map(completed.push, pieces)}
-            said = [each for each in new.values() if each.pending or each.tokens or each.reason]
-            if said:
-                yield _event(completed.form(said, usage=False))
+            for choice in new.values():  # clients read the first choice of an event
+                if choice.pending or choice.tokens or choice.reason:
+                    yield _event(completed.form([choice], usage=False))
         if usage:
             yield _event(completed.form([], usage=True))
         yield "data: [DONE]\n\n"

@@ -68,7 +68,7 @@ class Doors:
                 code="host_not_allowed",
             )
         origin = headers.one("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and _host_of(origin) != host.lower():
             raise Refused(
                 HTTPStatus.FORBIDDEN,
                 "a page of another origin may not ask this server",
@@ -96,6 +96,18 @@ class Doors:
                 "the API key is missing or wrong: send it as `Authorization: Bearer KEY`",
                 code="invalid_api_key",
             )
+
+
+def _host_of(origin: str) -> str | None:
+    """The host and port of an origin; None if it is not an address.
+
+    >>> _host_of("http://localhost:8000"), _host_of("http://[")
+    ('localhost:8000', None)
+    """
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _presented(header: str) -> str:

@@ -320,9 +320,12 @@ def _described(run: Served) -> dict[str, object]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """A refusal in its own words."""
+    """The error of a refusal; where OpenAI's clients expect 400 for a wrong value, it is 400."""
     assert isinstance(error, Refused)
-    return JSONResponse(error.body(), error.status, error.headers())
+    status = error.status
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY and request.url.path.startswith("/v1/"):
+        status = HTTPStatus.BAD_REQUEST
+    return JSONResponse(error.body(), status, error.headers())
 
 
 async def _user_error(request: Request, error: Exception) -> Response:
@@ -343,10 +346,20 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """A path that is not there, or a method that it does not have."""
+    """A path that does not exist, or a method that it does not have: the routes that exist."""
     assert isinstance(error, HTTPException)
-    made = Refused(error.status_code, str(error.detail))
+    message, code = str(error.detail), None
+    if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        path, code = request.url.path[:100], "unknown_route"
+        message = f"{request.method} {path} does not exist; there are {_routes_of(request.app)}"
+    made = Refused(error.status_code, message, code=code)
     return JSONResponse(made.body(), error.status_code, dict(error.headers or {}))
+
+
+def _routes_of(app: FastAPI) -> str:
+    """Every method and path of an API, for people."""
+    paths: dict[str, dict[str, object]] = app.openapi()["paths"]
+    return ", ".join(f"{method.upper()} {path}" for path, each in paths.items() for method in each)
 
 
 async def _left(request: Request, error: Exception) -> Response:

@@ -90,7 +90,9 @@ def test_an_address_is_no_forged_name_where_there_is_a_key(locked: Live) -> None
     assert httpx.get(f"{locked.url}/v1/models", headers=headers).status_code == 403
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "https://127.0.0.1:1", "http://[", "http://[::", ""]
+)
 def test_a_page_of_another_origin_is_refused(origin: str, client: httpx.Client) -> None:
     asked = {"model": "gpt", "prompt": "to"}
     answer = client.post("/v1/completions", json=asked, headers={"origin": origin})
