@@ -160,7 +160,7 @@ def test_a_source_refuses_what_does_not_fit(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="2 lengths were given for 4 sentences"):
         SourceMemory.of(remembered(attend), torch.tensor([1, 2]), attends=[attend])
     source = SourceMemory.of(remembered(attend), LENGTHS, attends=[attend]).select(beams(2))
-    with pytest.raises(UserError, match="3 rows were given for a source of 4 sentences with 2 rows each"):
+    with pytest.raises(UserError, match="3 rows were given for a source of 4 sentences with"):
         source.read(attend, queries(3))
 
 
