@@ -1,6 +1,7 @@
 """The studio in a real browser: it writes, shows where the model looked, and takes edits."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +26,10 @@ def studio(browser: object, live: Live) -> Iterator["Page"]:
     wrong: list[str] = []
     page.on(
         "console",
-        lambda said: (
-            said.type == "error"
-            and "status of 422" not in said.text  # a refusal, which the page shows
-            and wrong.append(said.text)
+        lambda line: (
+            line.type == "error"
+            and not re.search("status of (400|422)", line.text)  # a refusal, which the page shows
+            and wrong.append(line.text)
         ),
     )
     page.on("pageerror", lambda error: wrong.append(str(error)))
