@@ -43,6 +43,8 @@ class Examples(Config):
     """The column or field of the text, or two of a pair: `["premise", "hypothesis"]`."""
     label: str | int | None = None
     """The column or field of the label."""
+    problem: Literal["single_label", "multi_label", "regression"] = "single_label"
+    """What a label is: one class of several, any number of labels, or a number."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
     words: Literal["whitespace", "plain"] = "whitespace"
@@ -88,6 +90,10 @@ class Examples(Config):
         if self.tokeniser != "word" and (self.characters or self.vectors is not None):
             raise UserError(
                 f'characters and vectors are for tokeniser="word", not {self.tokeniser!r}'
+            )
+        if self.problem != "single_label" and (self.class_weights != "none" or self.smoothing):
+            raise UserError(
+                f'class_weights and smoothing are for problem="single_label", not {self.problem!r}'
             )
         if self.both_orders and len(self.text) != 2:
             raise UserError("both_orders is for pairs: name two fields in data.text")

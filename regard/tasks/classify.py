@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from regard.core.axes import Sentences, Tokens
 from regard.core.config import Config
-from regard.core.errors import UserError, nearest
+from regard.core.errors import UserError
 from regard.core.inputs import Document, Input, Pair, Text, check_kind
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batch, Carry, Loss
-from regard.data import EMPTY_ROW, IGNORE, BucketBatches
+from regard.data import EMPTY_ROW, BucketBatches
 from regard.data import load_tokeniser as load_tokeniser
 from regard.data.text.encoding import PADDING_PART, EncodedTexts, encode_texts
 from regard.data.text.encoding import TextEncoding as TextReading
@@ -35,10 +35,11 @@ from regard.data.text.labelled import (
 from regard.data.text.pipeline import EOS
 from regard.data.text.special_tokens import InputTemplate
 from regard.outputs.classes import Classes
-from regard.tasks.abilities import Choice, Prediction, Reading, Report, Subject
+from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import Examples, all_examples, examples_of, pieces
-from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
+from regard.tasks.confusion import Confusion
 from regard.tasks.over_texts import batches_over, learnt, placed_with
+from regard.tasks.problems import PROBLEMS, Label, Problem
 from regard.tasks.sampling import AUDIT_ROWS, every_batch, special_tokens
 from regard.tasks.task import LABELS, TOKENISER, Split, parts_of, read_labels
 from regard.tasks.tokenised import Labelling
@@ -54,11 +55,12 @@ class LabelledNumbers:
     """Texts as numbers, and the class of each."""
 
     texts: EncodedTexts
-    classes: Int[Tensor, "N"]
+    classes: Int[Tensor, "N"] | Float[Tensor, "N C"]
+    problem: Problem
 
     def gather(self, numbers: Int[Tensor, "B"]) -> Batch:
         """These examples as a batch; one that is not there has no class."""
-        known = torch.where(numbers == EMPTY_ROW, IGNORE, self.classes[numbers])
+        known = self.problem.without(self.classes[numbers], numbers == EMPTY_ROW)
         return {**self.texts.gather(numbers), "classes": known}
 
 
@@ -83,10 +85,7 @@ class Classification(Labelling):
             examples = examples_of(data, folder, "train")
             texts = (" ".join(words) for each in examples for words in pieces(each.texts, data))
             tokeniser = learnt(data.tokeniser, texts, data.vocabulary, data.min_frequency)
-        known = {str(each.label) for each in all_examples(data, folder)}
-        if len(known) < 2:
-            raise UserError(f"{data.train}: all labels are {next(iter(known))!r}; two are needed")
-        return cls(data, folder, tokeniser, tuple(sorted(known, key=_by_number)))
+        return cls(data, folder, tokeniser, _labels_in(data, folder))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -118,6 +117,11 @@ class Classification(Labelling):
         start, delimiter, extract = (self.tokeniser.vocabulary + mark for mark in range(3))
         return InputTemplate(before=(start,), between=(delimiter,), after=(extract,))
 
+    @property
+    def problem(self) -> Problem:
+        """What a label is."""
+        return PROBLEMS[self.data.problem]
+
     @cached_property
     def _numbered(self) -> dict[Split, LabelledNumbers]:
         return {}
@@ -138,22 +142,14 @@ class Classification(Labelling):
                     *(empty[0].where, len(empty)),
                 )
             examples = [each for each in examples if any(map(str.strip, each.texts))]
-        classes = [self.class_of(each) for each in examples]
+        classes = [self.target_of(each) for each in examples]
         texts = encode_texts((pieces(each.texts, self.data) for each in examples), self.reading)
-        return LabelledNumbers(texts, torch.tensor(classes, dtype=torch.int64))
+        return LabelledNumbers(texts, self.problem.stack(classes), self.problem)
 
-    def class_of(self, example: LabelledExample) -> int:
-        """The number of an example's class."""
-        label = str(example.label)
-        if label not in self.labels:
-            near = nearest(label, self.labels)
-            hint = f"; did you mean {near!r}?" if near else ""
-            shown = ", ".join(self.labels[:12])
-            raise UserError(
-                f"{example.where}: the label {label!r} is not among those of the training data: "
-                f"{shown}{hint}"
-            )
-        return self.labels.index(label)
+    def target_of(self, example: LabelledExample) -> int | list[float]:
+        """An example's label as numbers."""
+        assert example.label is not None
+        return self.problem.target(example.label, self.labels, example.where)
 
     def batches(self) -> BucketBatches:
         """The training batches: texts of about one length."""
@@ -194,43 +190,30 @@ class Classification(Labelling):
         return counts.sum() / (len(self.labels) * counts.clamp_min(1)).float()
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
-        """Cross-entropy; weights and smoothing are for training alone.
+        """The loss of the problem; weights and smoothing are for training alone.
 
         When measuring, it is also counted how often each class was there, was said, and was right.
         """
         output = _classes_of(model, batch)
-        classes = batch["classes"]
-        nll = output.nll(
-            classes,
-            weight=self.weights if model.training else None,
-            smoothing=self.data.smoothing if model.training else 0.0,
+        targets, problem = batch["classes"], self.problem
+        if model.training and self.data.problem == "single_label":
+            total = output.nll(targets, weight=self.weights, smoothing=self.data.smoothing)
+        else:
+            total = problem.loss(output, targets)
+        real = problem.real(targets)
+        counts = problem.counts(
+            output.logits[real], targets[real], self.labels, detailed=not model.training
         )
-        real = classes != IGNORE
-        predicted = output.logits.argmax(1)
-        counts = {"accuracy": float((predicted == classes).sum())}
-        if not model.training:
-            counts |= as_counts(self.rates(predicted[real], classes[real]))
-        total = output.with_auxiliary(nll) if model.training else nll
+        total = output.with_auxiliary(total) if model.training else total
         return Loss(total=total, items=int(real.sum()), counts=counts)
 
     def metrics(self, totals: Mapping[str, float]) -> dict[str, float]:
-        """The mean loss per text and the share that was right; when measuring, F1 over classes,
-        each counting alike, and over texts."""
-        figures = {"loss": totals["loss"], "accuracy": totals["accuracy"]}
-        rates = rates_in(totals, self.labels).values()
-        if not any(each.there for each in rates):
-            return figures
-        return {**figures, "macro_f1": macro(rates), "micro_f1": sum(rates, Rates(0, 0, 0)).f1}
-
-    def rates(self, said: Int[Tensor, "N"], classes: Int[Tensor, "N"]) -> dict[str, Rates]:
-        """Each class that is there or was said: how often, and how often rightly."""
-        held = (classes[said == classes], said, classes)
-        counts = [each.bincount(minlength=len(self.labels)).tolist() for each in held]
-        every = zip(self.labels, *counts, strict=True)
-        return {label: Rates(*each) for label, *each in every if any(each)}
+        """The mean loss per text, and the figures of the problem: accuracy and F1, or errors."""
+        return {"loss": totals["loss"], **self.problem.metrics(totals, self.labels)}
 
     def report(self, model: nn.Module, split: Split) -> Report:
         """Precision and recall of each class, and which class was predicted as which."""
+        self._require_classes("a report counts which class was predicted as which")
         counted = self.confusion(model, split)
         return Report(
             table=counted.table(), labels=counted.labels, counts=counted.counts, items="texts"
@@ -239,14 +222,21 @@ class Classification(Labelling):
     def confusion(self, model: nn.Module, split: Split) -> Confusion:
         """How often each class of a split was predicted as which."""
         examples = self.numbers(split)
-        said = self.probabilities(model, examples.texts).argmax(1)
+        said = self.values(model, examples.texts).argmax(1)
         return Confusion.of(self.labels, examples.classes.tolist(), said.tolist())
 
-    def probabilities(self, model: nn.Module, texts: EncodedTexts) -> Float[Tensor, "N C"]:
-        """p of each class for each text, in their order."""
+    def _require_classes(self, why: str) -> None:
+        if self.data.problem != "single_label":
+            raise UserError(
+                f"{why}; the labels of this run are {self.data.problem} (data.problem), and each "
+                "text has one class only with single_label"
+            )
+
+    def values(self, model: nn.Module, texts: EncodedTexts) -> Float[Tensor, "N C"]:
+        """p of each class for each text, in their order; or the numbers of a regression."""
         found = torch.zeros(len(texts), len(self.labels))
         for numbers, batch in batches_over(model, texts, self.data.evaluate_batch):
-            found[numbers] = _classes_of(model, batch).logits.float().softmax(1).cpu()
+            found[numbers] = self.problem.values(_classes_of(model, batch).logits.float()).cpu()
         return found
 
     def numbers_of(self, texts: Iterable[Sequence[str]]) -> EncodedTexts:
@@ -289,12 +279,10 @@ class Classification(Labelling):
         """Run the model on one text; its axes are tokens, sentences and the whole text."""
         batch, tokens, sentences = self.labelled(self._parts(given))
         with eval_mode(model), torch.no_grad():
-            p = Classes.of(model, placed_with(model, batch)).logits[0].float().softmax(0)
-        best = int(p.argmax())
+            logits = Classes.of(model, placed_with(model, batch)).logits.float()
+        found = self.problem.title(self.problem.values(logits)[0].tolist(), self.labels)
         # In both orders, a class comes from two passes, and this is only one of them.
-        title = (
-            given.title if self.data.both_orders else f"{self.labels[best]} {float(p[best]):.4f}"
-        )
+        title = given.title if self.data.both_orders else found
         return Reading(
             title=title,
             axes={
@@ -324,21 +312,14 @@ class Classification(Labelling):
         return batch, tokens[: read[0]], joined[: read[1]]
 
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
-        """The class of each text, with the probability of every class."""
+        """The class of each text, with the probability of every class; or its labels or number."""
         texts = [self._parts(each) for each in inputs]
-        rows = self.probabilities(model, self.numbers_of(texts)).tolist()
-        return [self._prediction(text, row) for text, row in zip(texts, rows, strict=True)]
-
-    def _prediction(self, text: Sequence[str], row: Sequence[float]) -> Prediction:
-        named = {label: round(p, 6) for label, p in zip(self.labels, row, strict=True)}
-        choices = [Choice(label, p) for label, p in named.items()]
-        choices.sort(key=lambda choice: -choice.probability)
-        shown = text[0] if len(text) == 1 else list(text)
-        return Prediction(
-            text=f"{choices[0].text}\t{choices[0].probability:.4f}",
-            fields={"text": shown, "label": choices[0].text, "probabilities": named},
-            choices=tuple(choices),
-        )
+        rows = self.values(model, self.numbers_of(texts)).tolist()
+        shown = [each[0] if len(each) == 1 else list(each) for each in texts]
+        return [
+            self.problem.prediction(text, row, self.labels)
+            for text, row in zip(shown, rows, strict=True)
+        ]
 
     @property
     def adds_special_tokens(self) -> bool:
@@ -372,6 +353,7 @@ class Classification(Labelling):
 
     def subject(self, split: Split, *, most: int, seed: int) -> Subject:
         """Texts, pairs or documents of a split; the class of each is predicted."""
+        self._require_classes("an audit is of the class that is predicted")
         examples = self.numbers(split)
         classes = set(examples.classes.tolist())
         if len(classes) == 1:
@@ -424,6 +406,21 @@ def _classes_of(model: nn.Module, batch: Batch) -> Classes:
 def _input_of(texts: Sequence[str]) -> Input:
     """A text, or a pair of two."""
     return Text(texts[0]) if len(texts) == 1 else Pair(texts[0], texts[1])
+
+
+def _labels_in(data: Examples, folder: Path) -> tuple[str, ...]:
+    """The classes of the training data in their order; for a regression, the name of its number."""
+    if data.problem == "regression":
+        return (data.label if isinstance(data.label, str) else "value",)
+    known = {each for example in all_examples(data, folder) for each in _names(example.label)}
+    if len(known) < 2 and data.problem == "single_label":
+        raise UserError(f"{data.train}: all labels are {next(iter(known))!r}; two are needed")
+    return tuple(sorted(known, key=_by_number))
+
+
+def _names(label: Label | None) -> list[str]:
+    """The classes that a label names: one, or each of several."""
+    return [str(label)] if isinstance(label, str | float | int) else list(map(str, label or []))
 
 
 def _by_number(label: str) -> tuple[int, float, str]:
