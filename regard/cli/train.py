@@ -23,6 +23,9 @@ def train_recipe(
     data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the run of that name, if there is one.")
+    ] = False,
     device: DeviceOption = "auto",
 ) -> None:
     """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
@@ -34,7 +37,7 @@ def train_recipe(
     chosen = read_recipe(recipe, changes or [])
     folder = runs / (name or Path(recipe).stem)
     with process_group(device_of_rank(device)) as world:
-        run = create(chosen, folder, data_folder(data), device)
+        run = create(chosen, folder, data_folder(data), device, overwrite=overwrite)
         for note in run.began if world.is_main else ():
             typer.echo(note)
         finish(run)

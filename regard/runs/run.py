@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from torch import Tensor, nn
 import regard
 from regard.core.atomic import os_errors_as_user_errors, write_json_file
 from regard.core.device import device_of_rank, peak_bytes
-from regard.core.errors import UserError, choose, nearest
+from regard.core.errors import UserError, choose, command, nearest
 from regard.core.inputs import Input, check_kind
+from regard.core.lock import LOCK, one_writer
 from regard.core.protocols import Batches
 from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise_model
@@ -76,11 +78,12 @@ class Run:
         with process_group(next(self.model.parameters()).device) as world:
             batches = self.task.batches()
             mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
-            result = train(
-                self.model, self.task, mine, self.recipe.train, self.folder, validate=validate
-            )
-            if world.is_main and result.outcome != "interrupted":
-                self.measure(result)
+            with one_writer(self.folder) if world.is_main else nullcontext():
+                result = train(
+                    self.model, self.task, mine, self.recipe.train, self.folder, validate=validate
+                )
+                if world.is_main and result.outcome != "interrupted":
+                    self.measure(result)
             world.barrier()
         return result
 
@@ -185,13 +188,15 @@ class Run:
         return attention_of(self.task, self.model, parsed, sites, heads)
 
 
-def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Run:
-    """A new run in a folder that has none, with the initial weights of the recipe's seed."""
-    if (folder / "recipe.toml").exists():
-        raise UserError(
-            f"{folder}: there is a run already; go on with `regard resume {folder}`, "
-            "or choose another --name"
-        )
+def create(
+    recipe: Recipe, folder: Path, data: Path, device: str = "auto", *, overwrite: bool = False
+) -> Run:
+    """A new run in a folder that has none, with the initial weights of the recipe's seed.
+
+    `overwrite` removes the run that is there, once the new one is known to work.
+    """
+    if not overwrite:
+        _require_no_run(folder)
     with process_group(device_of_rank(device)) as world:
         source = None if recipe.source is None else _source_run(recipe.source, device)
         known = source is not None and (source.recipe.task == recipe.task or recipe.reads_as_source)
@@ -207,9 +212,36 @@ def create(recipe: Recipe, folder: Path, data: Path, device: str = "auto") -> Ru
         if world.is_main:
             task.batches()
             run.check()  # a folder that is written has a recipe that works
-            write_run_folder(folder, recipe, task, data, source)
+            with one_writer(folder):
+                if overwrite:
+                    remove_run(folder)
+                _require_no_run(folder)
+                write_run_folder(folder, recipe, task, data, source)
             world.barrier()
     return run
+
+
+def _require_no_run(folder: Path) -> None:
+    """Raise if there is a run in a folder."""
+    if (folder / "recipe.toml").exists():
+        raise UserError(
+            f"{folder}: there is a run already; go on with `{command('resume', folder)}`, "
+            "choose another --name, or replace it with --overwrite"
+        )
+
+
+def remove_run(folder: Path) -> None:
+    """Remove the run in a folder, its recipe first; a folder that is no run is left alone."""
+    if not (folder / "recipe.toml").exists():
+        return
+    read_run_config(folder)
+    with os_errors_as_user_errors(folder):
+        (folder / "recipe.toml").unlink()
+        for each in folder.iterdir():
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            elif each.name != LOCK:
+                each.unlink()
 
 
 def _require_visible(folder: Path, rank: int) -> None:
@@ -265,7 +297,7 @@ def load(
     if Path(folder).is_dir() and not (Path(folder) / "model.safetensors").exists():
         raise UserError(
             f"{folder}: this run is not trained yet (it has no model.safetensors); "
-            f"go on with `regard resume {folder}`"
+            f"go on with `{command('resume', folder)}`"
         )
     kind = choose("weights", weights, WEIGHTS)
     run = open_run(folder, data, device if kind is None else "cpu", plugins)
@@ -326,7 +358,7 @@ def write_run_folder(
         folder.mkdir(parents=True, exist_ok=True)
         task.save(folder)
         if source is not None:
-            training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard")
+            training = shutil.ignore_patterns("state", "log.jsonl", "tensorboard", LOCK)
             shutil.copytree(source.folder, folder / SOURCE, ignore=training, dirs_exist_ok=True)
         write_json_file(folder / "config.json", config)
         write_text(folder / "recipe.toml", kept.to_toml())

@@ -19,6 +19,7 @@ from torch import nn
 
 from regard.core.allocation import keep_freed_memory
 from regard.core.errors import choose
+from regard.core.lock import one_writer
 from regard.core.mode import eval_mode
 from regard.core.protocols import Batches, Task
 from regard.train import durable
@@ -105,7 +106,8 @@ def train(
     """
     with process_group(device_of(model)) as world, stop_on_signal() as stop:
         loop = Loop(model, task, batches, settings, folder, validate, world)
-        with loop.begin(display or display_for()):
+        writer = one_writer(folder) if world.is_main else nullcontext()
+        with writer, loop.begin(display or display_for()):
             while (outcome := loop.outcome()) is None:
                 loop.update(stop)
                 loop.report()
