@@ -41,9 +41,9 @@ def ended(process: "subprocess.Popen[str]") -> None:
 def test_another_process_is_named_and_its_death_releases_the_lock(tmp_path: Path) -> None:
     process = holder(tmp_path)
     try:
-        with pytest.raises(UserError, match=rf"process {process.pid} on .* since .*--name"):
-            with one_writer(tmp_path):
-                pass
+        message = rf"process {process.pid} on .* since .*--name"
+        with pytest.raises(UserError, match=message), one_writer(tmp_path):
+            pass
     finally:
         ended(process)  # as kill -9 does
     with one_writer(tmp_path):
@@ -73,6 +73,6 @@ def test_another_thread_is_refused_and_the_same_one_is_not(tmp_path: Path) -> No
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"file.*cannot be written: "):
-        with one_writer(tmp_path / "file"):
-            pass
+    message = r"file.*cannot be written: "
+    with pytest.raises(UserError, match=message), one_writer(tmp_path / "file"):
+        pass
