@@ -1,7 +1,7 @@
 """Predictions with changed attention weights, and runs as the server uses them."""
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,8 @@ from regard.attention.edit import allowed_keys
 from regard.attention.tape import Edit, Look, Site, sites_of
 from regard.core.errors import UserError
 from regard.core.inputs import Input
-from regard.runs.run import Run
+from regard.look import Payload
+from regard.runs.run import Run, read_run_config
 from regard.serve.served_run import Change, Served
 from regard.tasks.abilities import Prediction, ShowsAttention
 
@@ -28,19 +29,39 @@ def served(run: Run, *, trained: bool = True) -> Served:
         title=run.recipe.about.title,
         opened=run.task,
         model=run.model if trained else None,
-        look=run.look,
+        look=lambda given, sites, heads, changes: look_with(run, given, sites, heads, changes),
         predict=lambda given, changes: predict_with(run, given, changes),
         sites=sites if isinstance(run.task, ShowsAttention) else (),
+        example=str(read_run_config(run.folder).get("example", "")),
     )
 
 
 def predict_with(run: Run, given: Input, changes: Sequence[Change] = ()) -> Prediction:
     """The prediction for an input with changed attention weights."""
-    with ExitStack() as stack, torch.no_grad():
-        for change in changes:
-            stack.enter_context(intervene(run.model, {change.site: edit(change)}))
+    with _changed(run.model, changes), torch.no_grad():
         (prediction,) = run.predict([given])
     return prediction
+
+
+def look_with(
+    run: Run,
+    given: Input,
+    sites: str | None = None,
+    heads: Sequence[int] | None = None,
+    changes: Sequence[Change] = (),
+) -> tuple[Payload, ...]:
+    """The attention weights for an input, some of them changed: the later layers follow."""
+    with _changed(run.model, changes):
+        return run.look(given, sites, heads)
+
+
+@contextmanager
+def _changed(model: nn.Module, changes: Sequence[Change]) -> Iterator[None]:
+    """The model with changed attention weights."""
+    with ExitStack() as stack:
+        for change in changes:
+            stack.enter_context(intervene(model, {change.site: edit(change)}))
+        yield
 
 
 def _attention_of(model: nn.Module) -> list[str]:

@@ -51,6 +51,8 @@ _FIFTY_TOKENS = GenerationRequest(policy=Sampling(), max_tokens=50)
 SOURCE = "source"
 """The folder in a run that holds the run it was initialised from."""
 
+_EXAMPLE_CHARACTERS = 2000
+"""The most that a run keeps of its example."""
 _FORMAT = 1
 """Of the run folder; a folder of a later format is refused rather than misread."""
 
@@ -216,7 +218,7 @@ def create(
                 if overwrite:
                     remove_run(folder)
                 _require_no_run(folder)
-                write_run_folder(folder, recipe, task, data, source)
+                write_run_folder(folder, recipe, task, data, source, task.example())
             world.barrier()
     return run
 
@@ -338,7 +340,12 @@ def data_folder(given: Path | None) -> Path:
 
 
 def write_run_folder(
-    folder: Path, recipe: Recipe, task: OpenTask, data: Path, source: Run | None
+    folder: Path,
+    recipe: Recipe,
+    task: OpenTask,
+    data: Path,
+    source: Run | None,
+    example: str = "",
 ) -> None:
     """Set up a run folder; its recipe comes last, since it is what makes the folder a run.
 
@@ -352,6 +359,7 @@ def write_run_folder(
         "model": recipe.kind,
         **task.sizes,
         "data": str(data.resolve()),
+        "example": example[:_EXAMPLE_CHARACTERS],
     }
     kept = replace(recipe, data=task.data_kept(recipe.data))
     with os_errors_as_user_errors(folder):

@@ -316,6 +316,7 @@ def _described(run: Served) -> dict[str, object]:
         "translates": steps and isinstance(run.opened, Translates),
         "sites": list(run.sites),
         "context": run.model.context_limit if isinstance(run.model, Bounded) else None,
+        "example": whole(run.example),
     }
 
 

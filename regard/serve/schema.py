@@ -120,16 +120,6 @@ class InputRequest(RequestBody):
         return _require_one(self)
 
 
-class Attention(InputRequest):
-    """POST /api/attention."""
-
-    sites: _Site | None = None
-    heads: _Heads | None = None
-    form: Literal["packed", "plain"] = Field(
-        "packed", description="As the page reads it, small and rounded; or numbers as they are."
-    )
-
-
 class AttentionEdit(RequestBody):
     """One change of attention weights."""
 
@@ -158,6 +148,19 @@ class Intervene(InputRequest):
     """POST /api/intervene."""
 
     edits: list[AttentionEdit] = Field(max_length=64)
+
+
+class Attention(InputRequest):
+    """POST /api/attention."""
+
+    sites: _Site | None = None
+    heads: _Heads | None = None
+    form: Literal["packed", "plain"] = Field(
+        "packed", description="As the page reads it, small and rounded; or numbers as they are."
+    )
+    edits: list[AttentionEdit] = Field(
+        [], max_length=64, description="The weights are those of the model with these edits."
+    )
 
 
 class ErrorObject(BaseModel):
@@ -281,6 +284,8 @@ class RunObject(BaseModel):
     translates: bool
     sites: list[str]
     context: int | None
+    example: str
+    """An input to try it with; "" if it has none."""
 
 
 class Runs(BaseModel):

@@ -41,8 +41,8 @@ class Change:
     """The weights of its keys, up to a factor; further keys have zero."""
 
 
-_Look = Callable[[Input, str | None, Sequence[int] | None], tuple[Payload, ...]]
-"""From an input, a glob of sites and some heads to payloads."""
+_Look = Callable[[Input, str | None, Sequence[int] | None, Sequence[Change]], tuple[Payload, ...]]
+"""From an input, a glob of sites, some heads and changes of attention weights to payloads."""
 _Predict = Callable[[Input, Sequence[Change]], Prediction]
 """From an input, and changes of attention weights, to a prediction."""
 
@@ -65,6 +65,8 @@ class Served:
     predict: _Predict = field(repr=False)
     sites: tuple[str, ...] = ()
     """The names of its attention sites."""
+    example: str = ""
+    """An input to try it with."""
 
     @property
     def takes_files(self) -> bool:

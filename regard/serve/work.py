@@ -133,9 +133,10 @@ def showing(run: Served, request: Attention, limits: Limits) -> Asking[Input, Sh
     if length**2 > _MOST_WEIGHTS:
         raise wrong("text", f"{length:,} tokens are too many to show", code="too_much_to_show")
     sites, heads = request.sites, request.heads
+    changes = [edit.change() for edit in request.edits]
 
     def show(each: Input) -> ShownAttention:
-        return ShownAttention(each.title, run.look(each, sites, heads))
+        return ShownAttention(each.title, run.look(each, sites, heads, changes))
 
     return Asking(run.name, object(), given, _each(show))
 

@@ -235,6 +235,11 @@ class Answering(Tokenised):
             return [self.parse(text, f"{path}:{number}") for number, (text,) in read_lines(path)]
         return [Pair(each.text, each.passage) for each in read_questions(path)]
 
+    def example(self) -> str:
+        """The first question of the validation data, a tab, and its passage."""
+        first = next(iter(self.questions("validation")), None)
+        return "" if first is None else f"{first.text}\t{' '.join(first.passage.split())}"
+
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
         """The answer to each question, its place in the passage, and its score."""
         asked = [_question_of(each) for each in inputs]

@@ -270,6 +270,11 @@ class Classification(Labelling):
             return [_input_of(each.texts) for each in source.examples()]
         return [self.parse(text, f"{path}:{number}") for number, (text,) in read_lines(path)]
 
+    def example(self) -> str:
+        """The first text of the validation data; the texts of a pair have a tab between them."""
+        first = next(iter(examples_of(self.data, self.folder, "validation")), None)
+        return "" if first is None else "\t".join(" ".join(each.split()) for each in first.texts)
+
     def _parts(self, given: Input) -> tuple[str, ...]:
         """The text of an input, or the two of a pair."""
         check_kind(given, self.takes, "classify")

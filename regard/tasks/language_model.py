@@ -44,6 +44,8 @@ from regard.tasks.tokenised import Tokenised
 
 _CHOICES = 20
 """How many next tokens a prediction names, the most probable first."""
+_PROMPT = 16
+"""How many tokens the example has."""
 
 
 class Texts(Config):
@@ -176,6 +178,10 @@ class LanguageModelling(Tokenised):
         """One of the texts, tokenised."""
         path, part = self._place(split)
         return prepare_corpus([_source_in(self.folder, path, self.data)], self.tokeniser, part=part)
+
+    def example(self) -> str:
+        """How the validation text begins."""
+        return self.tokeniser.decode(self.corpus("validation").ids[:_PROMPT].long()).strip()
 
     def _place(self, split: Split) -> tuple[str, TextPart]:
         share = self.data.validation if isinstance(self.data.validation, float) else None

@@ -44,6 +44,8 @@ from regard.tasks.over_texts import learnt, placed_with
 from regard.tasks.task import TOKENISER, Split, found, parts_of
 from regard.tasks.tokenised import Tokenised
 
+_EXAMPLE_TOKENS = 24
+"""How many tokens the example has."""
 _BEST = 5
 """How many words are named for a hidden one."""
 
@@ -252,6 +254,14 @@ class MaskedLM(Tokenised):
     def takes(self) -> tuple[type[Input], ...]:
         """A text with masked words, or a pair of texts."""
         return (Text, Pair)
+
+    def example(self) -> str:
+        """How a document of the validation data begins, with one word masked."""
+        documents = self.documents("validation")
+        numbers = documents.tokens(torch.arange(min(_EXAMPLE_TOKENS, int(documents.lengths[0]))))
+        words = self.tokeniser.decode(numbers).split()
+        words[len(words) // 2 : len(words) // 2 + 1] = [MASK]
+        return " ".join(words)
 
     def _parts(self, given: Input) -> tuple[str, ...]:
         """The text of an input, or the two of a pair."""

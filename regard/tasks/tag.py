@@ -312,6 +312,11 @@ class Tagging(Labelling):
             return [Text(" ".join(each.words)) for each in found]
         return [Text(record.text) for record in read_lines(path)]
 
+    def example(self) -> str:
+        """The first sentence of the validation data."""
+        first = next(iter(_sentences_of(self.data, self.folder, "validation")), None)
+        return "" if first is None else " ".join(first.words)
+
     def read(self, model: nn.Module, given: Input) -> Reading:
         """Run the model on one sentence; its axis is tokens."""
         text = text_of(given, "tag")

@@ -169,6 +169,13 @@ class OpenTask(ABC):
         """
         return []
 
+    def example(self) -> str:
+        """An input of the validation data, as `parse` reads it; "" for a task without texts.
+
+        The page shows it first, so that a trained run can be tried at once.
+        """
+        return ""
+
     def notes(self) -> list[str]:
         """What else a reader of the figures must know: how scores are computed, say."""
         return []

@@ -152,6 +152,10 @@ class Translation(OpenTask):
         for source, target in texts_of(self.data, self.folder, split):
             yield readable(source, self.data), readable(target, self.data)
 
+    def example(self) -> str:
+        """The first source of the validation data."""
+        return next((source for source, _ in self.texts("validation")), "")
+
     def batches(self) -> BucketBatches:
         """The training batches."""
         pairs, kept = self._training

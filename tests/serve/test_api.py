@@ -102,6 +102,25 @@ def test_sites_and_heads_can_be_chosen(client: httpx.Client) -> None:
     assert "head 7" in answer.json()["error"]["message"]
 
 
+def test_attention_can_be_shown_with_edits(client: httpx.Client) -> None:
+    body = {"model": "gpt", "text": "to be", "form": "plain"}
+    plain = client.post("/api/attention", json=body).json()["payloads"]
+    body["edits"] = [{"site": "layers.0.*", "how": "uniform"}]
+    edited = client.post("/api/attention", json=body).json()["payloads"]
+    assert edited[0]["weights"][0][1] == pytest.approx([0.5, 0.5, 0, 0, 0])
+    assert plain[0]["weights"][0][1] != pytest.approx([0.5, 0.5, 0, 0, 0])
+    assert edited[1]["weights"] != plain[1]["weights"]  # the layer after it reads what was changed
+
+
+def test_every_run_has_an_example_that_it_can_read(client: httpx.Client) -> None:
+    found = {run["name"]: run["example"] for run in client.get("/api/runs").json()["runs"]}
+    assert set(found) >= {"gpt", "bahdanau", "transformer"}
+    for name in ("gpt", "bahdanau", "transformer"):
+        assert found[name]
+        answer = client.post("/api/predict", json={"model": name, "text": found[name]})
+        assert answer.status_code == 200
+
+
 @pytest.mark.parametrize(
     "edit",
     [

@@ -67,7 +67,9 @@ def predict(given: Input, changes: Sequence[Change]) -> Prediction:
     return Prediction(text=f"{given.title}, {len(changes)} changes")
 
 
-def look(given: Input, sites: str | None, heads: Sequence[int] | None) -> tuple[Payload, ...]:
+def look(
+    given: Input, sites: str | None, heads: Sequence[int] | None, changes: Sequence[Change]
+) -> tuple[Payload, ...]:
     return (Payload.of(torch.ones(1, 1, 1), ["what"], ["image"], site="attend", kind="pool"),)
 
 
