@@ -7,7 +7,7 @@ STAMP  := $(VENV)/installed
 
 DEMO   := runs/dates
 
-.PHONY: help demo test nightly lint types format bench pictures clean
+.PHONY: help demo test nightly lint types format bench pictures results clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ bench: $(STAMP)  ## side-by-side measurements; needs a quiet machine and some mi
 
 pictures: $(STAMP)  ## draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures/draw.py
+
+results: $(STAMP)  ## make the table at the top of RESULTS.md anew from results/
+	$(BIN)/python -m bench.summary
 
 clean:  ## forget the virtual environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

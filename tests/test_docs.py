@@ -12,6 +12,7 @@ from matplotlib.image import imread
 from matplotlib.text import Text
 
 from regard.attention import WEIGHS
+from regard.experiments.summary import replace_summary, summary_table
 from regard.models import MODELS
 from regard.runs.recipe import parse_recipe
 from regard.train.optimise import OPTIMISERS
@@ -128,6 +129,12 @@ def test_recipes_in_pages_can_be_read() -> None:
         recipe = parse_recipe(block, "a page")
         if recipe.kind == "gpt" and recipe.task == "language_model":
             assert recipe.data.model_dump()["window"] <= recipe.model.model_dump()["context"]
+
+
+def test_the_summary_of_results_is_what_the_files_make() -> None:
+    table = summary_table(ROOT / "results")
+    page = (ROOT / "RESULTS.md").read_text()
+    assert replace_summary(page, table) == page, "run `python -m bench.summary` (make results)"
 
 
 def test_the_page_of_training_names_every_schedule_and_optimiser() -> None:

@@ -17,19 +17,29 @@ def reproduce(
     recipe: Annotated[str, typer.Argument(help="A shipped recipe that promises a figure.")],
     changes: ChangesOption = None,
     data: DataOption = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Another seed; the run is then called NAME-seedN.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
+    record: Annotated[
+        Path | None, typer.Option(help="Add what was measured to FOLDER/RECIPE.json.")
+    ] = None,
     device: DeviceOption = "auto",
 ) -> None:
     """Train (or go on training) and compare. Exit code 1 if the figure was missed."""
     from regard.core.errors import UserError
-    from regard.runs.recipe import read_recipe
+    from regard.experiments.results import record_result
+    from regard.runs.recipe import read_recipe, shipped_recipes
     from regard.runs.run import create, data_folder, open_run
 
-    chosen = read_recipe(recipe, changes or [])
+    changes, suffix = _with_seed(recipe, changes or [], seed)
+    chosen = read_recipe(recipe, changes)
     if chosen.figure is None:
         raise UserError(f"{recipe} promises no figure; train it with regard train {recipe}")
-    folder = runs / (name or Path(recipe).stem)
+    if record is not None and recipe not in shipped_recipes():
+        raise UserError(f"--record keeps results of shipped recipes (see regard zoo), not {recipe}")
+    folder = runs / (name or Path(recipe).stem + suffix)
     started = (folder / "recipe.toml").exists()
     if started:
         _refuse_another(chosen, folder)
@@ -39,13 +49,31 @@ def reproduce(
         check_figure(chosen.figure, run)
         finish(run)
     figure, value = chosen.figure, _measured(chosen.figure, folder)
-    reached = figure.is_reached(value)
-    typer.echo(
-        f"{recipe}: {figure.split} {figure.metric} {value:.4f}; to reach {figure.reach}; "
-        f"published {figure.value} ({figure.source}): {'reached' if reached else 'MISSED'}"
-    )
-    if not reached:
+    typer.echo(f"{recipe}: {_compared(figure, value)}")
+    if record is not None:
+        typer.echo(f"recorded in {record_result(recipe, changes, folder, record)}")
+    if not figure.is_reached(value):
         raise typer.Exit(1)
+
+
+def _with_seed(recipe: str, changes: list[str], seed: int | None) -> tuple[list[str], str]:
+    """The changes with a seed, and what it adds to the name of the run."""
+    from regard.runs.recipe import read_recipe
+
+    if seed is None or seed == read_recipe(recipe, changes).train.seed:
+        return changes, ""
+    return [*changes, f"train.seed={seed}"], f"-seed{seed}"
+
+
+def _compared(figure: "Figure", value: float) -> str:
+    """A value beside what it has to reach; only a published figure is called published."""
+    goal = f"published {figure.value:g}" if figure.published else "own goal"
+    after = ", set after a run" if figure.set_after_run else ""
+    reached = "reached" if figure.is_reached(value) else "MISSED"
+    return (
+        f"{figure.split} {figure.metric} {value:.4f}; to reach {figure.reach:g}{after}; "
+        f"{goal} ({figure.source}): {reached}"
+    )
 
 
 def _refuse_another(recipe: "Recipe", folder: Path) -> None:

@@ -47,15 +47,31 @@ class Figure(Config):
     metric: str
     split: Literal["validation", "test"]
     value: float
-    """The published figure, or the goal."""
+    """The published figure if `published`, else an own goal."""
+    published: bool = False
+    """Is `value` a figure that others have published?"""
     reach: float
     """The worst value that still counts as reached."""
+    set_after_run: bool = False
+    """Was `reach` set after a run of this recipe? Then reaching it shows repeatability alone."""
     better: Literal["lower", "higher"] = "lower"
     source: str
 
     def is_reached(self, value: float) -> bool:
         """Is this value good enough?"""
-        return value <= self.reach if self.better == "lower" else value >= self.reach
+        return self._at_least(value, self.reach)
+
+    def verdict(self, value: float) -> str:
+        """Which of its two figures this value meets."""
+        reached = self.is_reached(value)
+        if self.published and self._at_least(value, self.value):
+            return "published met" + ("" if reached else ", own goal missed")
+        if not reached:
+            return "missed"
+        return "own goal met" + (", set after a run" if self.set_after_run else "")
+
+    def _at_least(self, value: float, other: float) -> bool:
+        return value <= other if self.better == "lower" else value >= other
 
 
 @dataclass(frozen=True, kw_only=True)

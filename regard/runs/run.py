@@ -28,6 +28,7 @@ from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise_model
 from regard.look import Payload
 from regard.runs.plugins import allow_plugin, check_constructor
+from regard.runs.provenance import provenance
 from regard.runs.recipe import Recipe, parse_recipe, read_utf8, shipped_recipes
 from regard.runs.transfer import lines, taken
 from regard.tasks.abilities import (
@@ -113,6 +114,7 @@ class Run:
             "seconds": result.seconds,
             "parameters": sum(each.numel() for each in self.model.parameters()),
             "peak_bytes": peak_bytes(next(self.model.parameters()).device),
+            **provenance(),
         }
         write_json_file(self.folder / "metrics.json", {**figures, "training": about})
         write_text(self.folder / "README.md", _card(self, figures, result))

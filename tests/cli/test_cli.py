@@ -8,7 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+import regard.runs.recipe as recipe_module
 from tests.cli.command import Regard
 from tests.recipes.test_recipes import SMALL
 
@@ -47,6 +49,35 @@ def test_a_figure_that_is_missed_is_exit_code_one(regard: Regard, place: Path) -
         (place / name).write_text(SMALL + FIGURE.format(reach))
         done = regard("reproduce", name)
         assert (done.returncode, word in done.stdout) == (code, True), done.stderr
+
+
+def test_only_a_published_figure_is_called_published(regard: Regard, place: Path) -> None:
+    (place / "small.toml").write_text(SMALL + FIGURE.format(99))
+    own = regard("reproduce", "small.toml", "--set", "figure.set_after_run=true").stdout
+    assert "own goal (" in own
+    assert "published" not in own
+    assert "to reach 99, set after a run" in own
+    done = regard("reproduce", "small.toml", "--set", "figure.published=true").stdout
+    assert "published 1 (" in done, done
+
+
+def test_a_seed_makes_a_run_of_its_own_and_is_recorded(
+    regard: Regard, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = SMALL + FIGURE.format(99)
+    monkeypatch.setattr(recipe_module, "shipped_recipes", lambda: {"tiny": text})
+    monkeypatch.setattr("regard.experiments.results.shipped_recipes", lambda: {"tiny": text})
+    for seed in ("5", "6"):
+        done = regard("reproduce", "tiny", "--seed", seed, "--record", "results")
+        assert done.returncode == 0, done.stderr
+        assert f"recorded in {Path('results/tiny.json')}" in done.stdout
+        assert (place / f"runs/tiny-seed{seed}/metrics.json").exists()
+    held = json.loads((place / "results/tiny.json").read_text())
+    assert [each["seed"] for each in held["runs"]] == [5, 6]
+    assert {each["threads"] for each in held["runs"]} == {torch.get_num_threads()}
+    (place / "small.toml").write_text(text)
+    refused = regard("reproduce", "small.toml", "--record", "results")
+    assert (refused.returncode, "shipped recipes" in refused.stderr) == (2, True)
 
 
 def test_a_figure_is_not_that_of_another_recipe(regard: Regard, place: Path) -> None:
