@@ -50,7 +50,7 @@ def one_writer(folder: Path) -> Iterator[None]:
     if _HELD.get(place) == threading.get_ident():
         yield
         return
-    with os_errors_as_user_errors(folder / LOCK):
+    with os_errors_as_user_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / LOCK).open("a+b")
     with file:
