@@ -24,6 +24,7 @@ from regard.cli import (
     look,
     predict,
     quantise,
+    recipe,
     report,
     reproduce,
     serve,
@@ -61,6 +62,7 @@ app.command("heads")(heads.rank_heads)
 app.command("compare")(compare.compare)
 app.command("cost")(cost.cost)
 app.command("reproduce")(reproduce.reproduce)
+app.add_typer(recipe.recipes, name="recipe")
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)
 

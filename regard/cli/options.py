@@ -36,3 +36,8 @@ WeightsOption = Annotated[
         "`regard quantise` measures it."
     ),
 ]
+ValidationOption = Annotated[
+    list[str] | None,
+    typer.Option(help="A validation file; else a share of the training data. Twice for a pair."),
+]
+TestOption = Annotated[list[str] | None, typer.Option(help="A test file; twice for a pair.")]

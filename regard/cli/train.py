@@ -3,22 +3,38 @@
 regard resume: go on with a training that was stopped.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.options import ChangesOption, DataOption, DeviceOption
+from regard.cli.options import (
+    ChangesOption,
+    DataOption,
+    DeviceOption,
+    RunArgument,
+    TestOption,
+    ValidationOption,
+)
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
-from regard.cli.options import RunArgument
 
 
 def train_recipe(
     recipe: Annotated[
-        str, typer.Argument(help="A shipped recipe (see regard zoo) or a TOML file.")
+        list[str],
+        typer.Argument(
+            help="A shipped recipe (see regard zoo) or a TOML file; with --task, the training data."
+        ),
     ],
+    task: Annotated[
+        str | None,
+        typer.Option(help="Train without a recipe: classify, tag, translate, language_model, ..."),
+    ] = None,
+    validation: ValidationOption = None,
+    test: TestOption = None,
     changes: ChangesOption = None,
     data: DataOption = None,
     name: Annotated[str | None, typer.Option(help="The run's name; else the recipe's.")] = None,
@@ -30,17 +46,42 @@ def train_recipe(
 ) -> None:
     """Train a model; leaves everything in runs/NAME. Ctrl-C saves and says how to go on."""
     from regard.core.device import device_of_rank
-    from regard.runs.recipe import read_recipe
+    from regard.data.text.table import base_name
+    from regard.runs.draft import draft_recipe
+    from regard.runs.recipe import parse_recipe, read_recipe
     from regard.runs.run import create, data_folder
     from regard.train.parallel.world import process_group
 
-    chosen = read_recipe(recipe, changes or [])
-    folder = runs / (name or Path(recipe).stem)
+    if task is None:
+        chosen = read_recipe(
+            _one_recipe(recipe, [*(validation or ()), *(test or ())]), changes or []
+        )
+        called = Path(recipe[0]).stem
+    else:
+        files = {"validation": validation or (), "test": test or ()}
+        text = draft_recipe(task, recipe, **files, changes=changes or (), absolute=True)
+        chosen = parse_recipe(text, f"--task {task}")
+        first = base_name(recipe[0])
+        called = task if first == "train" else f"{first}-{task}"
+    folder = runs / (name or called)
     with process_group(device_of_rank(device)) as world:
         run = create(chosen, folder, data_folder(data), device, overwrite=overwrite)
         for note in run.began if world.is_main else ():
             typer.echo(note)
         finish(run)
+
+
+def _one_recipe(given: Sequence[str], files: Sequence[str]) -> str:
+    """The single recipe of a command line without --task."""
+    from regard.core.errors import UserError
+
+    if len(given) == 1 and not files:
+        return given[0]
+    raise UserError(
+        "without --task, give one recipe and no files; its data are in its [data] table"
+        if not files
+        else "--validation and --test are for --task; in a recipe, set data.validation, data.test"
+    )
 
 
 def finish(run: "Run") -> None:

@@ -70,4 +70,4 @@ def _size(recipe: "Recipe") -> tuple[str, str]:
     """How large it is, and how long it takes."""
     about = recipe.about
     count = "" if about.parameters is None else f"{about.parameters:,}"
-    return count, f"{about.minutes:g}"
+    return count, "" if about.minutes is None else f"{about.minutes:g}"

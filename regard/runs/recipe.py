@@ -31,9 +31,9 @@ class About(Config):
     """A description of the recipe."""
 
     title: str
-    paper: str
+    paper: str = ""
     """Authors, year and title."""
-    minutes: PositiveFloat
+    minutes: PositiveFloat | None = None
     """On two CPU cores."""
     parameters: PositiveInt | None = None
     """Of the model, with the vocabulary of its data."""

@@ -435,6 +435,7 @@ def _card(run: Run, figures: Mapping[str, Mapping[str, float]], result: Training
     """The model card: what it is, what it was trained on, what was measured."""
     recipe = run.recipe
     parameters = sum(each.numel() for each in run.model.parameters())
+    after = f" after {recipe.about.paper}" if recipe.about.paper else ""
     rows = [
         f"| {split} | {', '.join(f'{name} {value:.4f}' for name, value in values.items())} |"
         for split, values in figures.items()
@@ -443,7 +444,7 @@ def _card(run: Run, figures: Mapping[str, Mapping[str, float]], result: Training
         [
             f"# {recipe.about.title}",
             "",
-            f"A `{recipe.kind}` of {parameters:,} parameters after {recipe.about.paper}, trained "
+            f"A `{recipe.kind}` of {parameters:,} parameters{after}, trained "
             f"for {result.update:,} updates in {result.seconds / 60:.1f} minutes "
             "on the data that `recipe.toml` names.",
             "",

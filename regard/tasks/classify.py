@@ -38,10 +38,11 @@ from regard.outputs.classes import Classes
 from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import Examples, all_examples, examples_of, pieces
 from regard.tasks.confusion import Confusion
+from regard.tasks.drafts import classification_draft
 from regard.tasks.over_texts import batches_over, learnt, placed_with
 from regard.tasks.problems import PROBLEMS, Label, Problem
 from regard.tasks.sampling import AUDIT_ROWS, every_batch, special_tokens
-from regard.tasks.task import LABELS, TOKENISER, Split, parts_of, read_labels
+from regard.tasks.task import LABELS, TOKENISER, Draft, Split, parts_of, read_labels
 from regard.tasks.tokenised import Labelling
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,11 @@ class Classification(Labelling):
     usage = "regard predict {run} < texts.txt"
 
     data: Examples
+
+    @classmethod
+    def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
+        """A first recipe for these training files."""
+        return classification_draft(files, given)
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Classification":

@@ -38,8 +38,9 @@ from regard.data.text.files import STDIN
 from regard.decode import GenerationRequest, TextPiece, stream_text
 from regard.outputs.next_token import NextTokens
 from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
+from regard.tasks.drafts import language_draft
 from regard.tasks.sampling import every_batch, take_rows
-from regard.tasks.task import TOKENISER, FileOrShare, Split, found, text_of
+from regard.tasks.task import TOKENISER, Draft, FileOrShare, Split, found, text_of
 from regard.tasks.tokenised import Tokenised
 
 _CHOICES = 20
@@ -104,6 +105,11 @@ class LanguageModelling(Tokenised):
     usage = "regard generate {run} --prompt 'Once upon'"
 
     data: Texts
+
+    @classmethod
+    def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
+        """A first recipe for these training files."""
+        return language_draft(files, given)
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "LanguageModelling":

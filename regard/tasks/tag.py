@@ -47,9 +47,19 @@ from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import divided
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
 from regard.tasks.conll_metrics import Counted
+from regard.tasks.drafts import tagging_draft
 from regard.tasks.over_texts import batches_over, learnt, placed_with
 from regard.tasks.sampling import every_batch, sample_positions, special_tokens, take_rows
-from regard.tasks.task import LABELS, TOKENISER, FileOrShare, Split, found, read_labels, text_of
+from regard.tasks.task import (
+    LABELS,
+    TOKENISER,
+    Draft,
+    FileOrShare,
+    Split,
+    found,
+    read_labels,
+    text_of,
+)
 from regard.tasks.tokenised import Labelling
 
 _BATCH = 32
@@ -128,6 +138,11 @@ class Tagging(Labelling):
     usage = "regard predict {run} < sentences.txt"
 
     data: Columns
+
+    @classmethod
+    def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
+        """A first recipe for these training files."""
+        return tagging_draft(files, given)
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Tagging":

@@ -7,6 +7,7 @@ a batch into a loss, and computes metrics.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -51,6 +52,19 @@ FileOrShare = Annotated[str | float, AfterValidator(_file_or_share)]
 """Validation data: a file of their own, or the share of the training data to keep for them."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """The tables of a first recipe for a user's own files."""
+
+    title: str
+    """What the model is."""
+    data: dict[str, object]
+    model: dict[str, object]
+    train: dict[str, object]
+    notes: tuple[str, ...] = ()
+    """What was found in the files."""
+
+
 class OpenTask(ABC):
     """A task whose data are open."""
 
@@ -67,6 +81,17 @@ class OpenTask(ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Leave in a run folder what `open` needs besides the data: tokenisers."""
+
+    @classmethod
+    def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
+        """A first recipe for these training files, from what is in them.
+
+        `given` are keys of the `[data]` table that the user has set: the column of a label, say.
+        """
+        raise UserError(
+            "for this task no recipe can be made from files alone; copy a shipped one: "
+            "`regard recipe show` lists them"
+        )
 
     def data_kept(self, data: Config) -> Config:
         """The `[data]` table as a run keeps it, so that it can be opened again."""

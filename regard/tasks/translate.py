@@ -38,8 +38,9 @@ from regard.tasks.abilities import (
     Reading,
     Subject,
 )
+from regard.tasks.drafts import translation_draft
 from regard.tasks.sampling import every_batch, sample_positions, special_tokens, take_rows
-from regard.tasks.task import OpenTask, Split, text_of
+from regard.tasks.task import Draft, OpenTask, Split, text_of
 from regard.tasks.translation_data import (
     Pairs,
     new_tokenisers,
@@ -80,6 +81,11 @@ class Translation(OpenTask):
     """Where the files of the data are."""
     numbering: PairTokenisers
     """From text to tokens, both sides."""
+
+    @classmethod
+    def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
+        """A first recipe for these training files."""
+        return translation_draft(files, given)
 
     @classmethod
     def open(cls, data: Config, folder: Path, saved: Path | None = None) -> "Translation":

@@ -12,11 +12,12 @@ from regard.core.errors import UserError, choose
 from regard.data import Tokeniser, load_tokeniser, train_tokeniser
 from regard.data.text.parallel import ParallelText, without_line_ends
 from regard.data.text.synthetic import GENERATORS, TextPair
+from regard.tasks.classification_data import divided
 from regard.tasks.task import Split, found
 
 
 def _together(given: object) -> object:
-    """Files as a tuple, also if it is only one."""
+    """Files as a tuple, also if it is only one; a share stays a number."""
     if isinstance(given, list):
         return tuple(given)
     return (given,) if isinstance(given, str) else given
@@ -66,7 +67,8 @@ class Pairs(Config):
 
     train: _Files | None = None
     """The files to learn from, in the data folder, perhaps .gz."""
-    validation: _Files | None = None
+    validation: _Files | float | None = None
+    """Other files, or the share of the training pairs to keep for it."""
     test: _Files | None = None
     fields: tuple[str | int, str | int] | None = None
     """Of a file that holds both sides: the two columns of a TSV, or the fields of a JSONL."""
@@ -105,7 +107,10 @@ class Pairs(Config):
 
     @model_validator(mode="after")
     def _agree(self) -> "Pairs":
-        files = [each for each in (self.train, self.validation, self.test) if each is not None]
+        sides = (self.train, self.validation, self.test)
+        files = [each for each in sides if isinstance(each, tuple)]
+        if isinstance(self.validation, float) and not 0 < self.validation < 1:
+            raise UserError(f"validation={self.validation} must be files, or a share in (0, 1)")
         if self.generate is not None and (files or self.fields is not None):
             raise UserError("give either files or generate, not both")
         if self.generate is None and (self.train is None or self.validation is None):
@@ -138,9 +143,22 @@ def texts_of(data: Pairs, folder: Path, split: Split) -> Iterable[TextPair]:
     paths = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if paths is None:
         raise UserError(f"this recipe has no {split} pairs; set data.{split}")
+    if isinstance(data.validation, float) and split != "test":
+        return _divided_pairs(data, folder)[split == "validation"]
+    assert not isinstance(paths, float)
     full = tuple(str(found(folder, path, data.origin)) for path in paths)
     pairs = ParallelText(paths=full, fields=data.fields).pairs()
     return ((pair.source, pair.target) for pair in pairs)
+
+
+def _divided_pairs(data: Pairs, folder: Path) -> tuple[list[TextPair], list[TextPair]]:
+    """The pairs to learn from, and the share that is kept apart for validation."""
+    assert isinstance(data.validation, float)
+    every = list(texts_of(data.model_copy(update={"validation": None}), folder, "train"))
+    if len(every) < 2:
+        raise UserError(f"{data.train}: {len(every)} pairs cannot be divided; give a second file")
+    apart, rest = divided(len(every), data.validation, None, data.seed)
+    return [every[each] for each in rest], [every[each] for each in apart]
 
 
 @lru_cache(maxsize=8)
