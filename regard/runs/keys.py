@@ -3,7 +3,7 @@
 A table is `about`, `figure`, `train`, `data.TASK` or `model.KIND`. The meaning is the docstring
 below the field; keys that mean the same in every table have theirs here.
 
->>> next(key for key in keys_of(Training, "train") if key.path == "train.clip").default
+>>> next(key for key in config_keys(Training, "train") if key.path == "train.clip").default
 'none'
 """
 
@@ -110,10 +110,10 @@ def keys_in(table: str) -> list[Key]:
         if table not in bare:
             raise unknown("table of recipes", table, tables)
         table = bare[table]
-    return list(keys_of(tables[table], table.split(".")[0]))
+    return list(config_keys(tables[table], table.split(".")[0]))
 
 
-def keys_of(config: type[BaseModel], at: str) -> Iterator[Key]:
+def config_keys(config: type[BaseModel], at: str) -> Iterator[Key]:
     """The keys of a config; `at` is the path of its table in a recipe."""
     meanings = _docstrings(config)
     for name, field in config.model_fields.items():
@@ -128,7 +128,7 @@ def _keys_of_either(models: Sequence[type[BaseModel]], at: str) -> Iterator[Key]
     """The keys of an inner table; of several that `name` selects from, each with those names."""
     names: dict[Key, list[str]] = {}
     for model in models:
-        for key in keys_of(model, at):
+        for key in config_keys(model, at):
             if not (_tag_of(model) and key.path == f"{at}.name"):
                 names.setdefault(key, []).append(_tag_of(model))
     for key, some in names.items():
