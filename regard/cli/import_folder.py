@@ -24,7 +24,7 @@ def import_folder(
     changes: ChangesOption = None,
     data: DataOption = None,
 ) -> None:
-    """Make a run of a checkpoint: BERT, RoBERTa, DistilBERT, GPT, GPT-2 or Marian.
+    """Make a run of a checkpoint: BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, GPT, GPT-2, Marian.
 
     Then every verb works on it: predict, generate, translate, look, audit, serve; and a recipe can
     begin with it by model.source.

@@ -42,6 +42,8 @@ FAMILIES: dict[str, Family] = {
     for each in (
         bert.BERT_FAMILY,
         roberta.ROBERTA_FAMILY,
+        roberta.XLM_ROBERTA_FAMILY,
+        roberta.CAMEMBERT_FAMILY,
         distilbert.DISTILBERT_FAMILY,
         gpt2.GPT2_FAMILY,
         gpt.OPENAI_GPT_FAMILY,
@@ -76,6 +78,7 @@ def read_checkpoint(folder: Path, architecture: str | None = None) -> LoadedChec
     family = family_of(settings)
     plan = plan_of(family, settings, architecture)
     tensors = read_tensors(folder)
+    plan, tensors, untied = untie(family, settings, plan, tensors, architecture)
     if plan.fallback is not None and plan.table.missing(tensors):
         plan = plan.fallback
     if architecture is None and not settings.has("architectures") and plan.table.missing(tensors):
@@ -88,7 +91,37 @@ def read_checkpoint(folder: Path, architecture: str | None = None) -> LoadedChec
     with SkipInitialisation():
         model = MODELS[plan.kind](plan.model, **plan.sizes)
     model.load_state_dict(ours)
-    return LoadedCheckpoint(family.name, plan, model.eval(), (*notes, *plan.notes))
+    return LoadedCheckpoint(family.name, plan, model.eval(), (*untied, *notes, *plan.notes))
+
+
+def untie(
+    family: Family,
+    settings: ConfigValues,
+    plan: ModelPlan,
+    tensors: dict[str, Tensor],
+    architecture: str | None,
+) -> tuple[ModelPlan, dict[str, Tensor], tuple[str, ...]]:
+    """The plan of a file whose tied tensors differ: both are used, as transformers does.
+
+    A file that holds tensors twice, with different numbers, is that of a model without ties,
+    whatever its config says.
+    """
+    differing = plan.table.differing(tensors)
+    if not differing:
+        return plan, tensors, ()
+    name, first = next(iter(differing.items()))
+    where = f"{name} is not {first}, though the config ties them (tie_word_embeddings)"
+    try:
+        loose = ConfigValues(settings.path, {**settings.values, "tie_word_embeddings": False})
+        new = plan_of(family, loose, architecture)
+    except UserError:
+        raise UserError(
+            f"{settings.path}: {where}, and this model cannot be read without the tie; remove the "
+            "one that is wrong from the weights"
+        ) from None
+    held = plan.table.renamed(tensors)
+    copies = {one: tensors[held[two]] for one, two in plan.table.tied.items() if one not in held}
+    return new, {**tensors, **copies}, (f"{where}; both are used",)
 
 
 def write_checkpoint(
@@ -127,7 +160,10 @@ def choose_family(
     reasons = []
     for name, each in known.items():
         config = each.write(ours)
-        found = match_family(each, config, ours)
+        try:
+            found = match_family(each, config, ours)
+        except UserError as problem:  # a setting that this family cannot have
+            found = f"cannot hold it: {str(problem).removeprefix(f'{CONFIG_FILE}: ')}"
         if isinstance(found, TensorTable):
             return each, config, found
         reasons.append(f"{name} {found}")
@@ -157,6 +193,7 @@ def match_family(
 def plan_of(family: Family, settings: ConfigValues, architecture: str | None = None) -> ModelPlan:
     """What a config means here; settings that no model of ours can have are refused."""
     with errors_with_file(settings.path):
+        settings = settings.renamed(family.aliases)
         return family.read(settings, architecture_of(settings, family, architecture))
 
 
@@ -203,6 +240,8 @@ def model_without_weights(plan: ModelPlan) -> nn.Module:
 
 def family_of(settings: ConfigValues) -> Family:
     """The family of a config; one that is not known is notes which are, the nearest first."""
+    if not settings.has("model_type"):
+        raise missing_type_error(settings)
     name = settings.string("model_type")
     if name not in FAMILIES:
         near = nearest(name, FAMILIES)
@@ -214,3 +253,13 @@ def family_of(settings: ConfigValues) -> Family:
             f"Known: {', '.join(order)}"
         )
     return FAMILIES[name]
+
+
+def missing_type_error(settings: ConfigValues) -> UserError:
+    """A config without a model type: what to add, from its architecture if it names one."""
+    named = settings.strings("architectures")
+    fits = [name for name, each in FAMILIES.items() if set(named) & set(each.kinds)]
+    add = f'"model_type": "{fits[0]}"' if fits else f"model_type, one of {', '.join(FAMILIES)}"
+    return UserError(
+        f"{settings.path}: model_type is missing, so the kind of model is not known; add {add}"
+    )

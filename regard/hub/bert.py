@@ -103,7 +103,7 @@ def bert_config(written: ModelToWrite) -> dict[str, object]:
         "attention_probs_dropout_prob": c.attention_dropout,
         "classifier_dropout": head_dropout(written.model),
         "tie_word_embeddings": encoder_settings(written.model).get("tied", True),
-        **label_settings(written.labels),
+        **label_settings(written),
     }
 
 

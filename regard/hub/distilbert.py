@@ -92,7 +92,7 @@ def _write(written: ModelToWrite) -> dict[str, object]:
         "qa_dropout": head_dropout(written.model) or 0.0,
         "tie_word_embeddings": encoder_settings(written.model).get("tied", True),
         "pad_token_id": written.specials.get("pad", 0),
-        **label_settings(written.labels),
+        **label_settings(written),
     }
 
 
@@ -102,4 +102,9 @@ DISTILBERT_FAMILY = Family(
     read=_read,
     write=_write,
     effective_settings=encoder_settings,
+    aliases={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    },
 )

@@ -6,7 +6,8 @@ Nothing else in the package opens a connection.
 from pathlib import Path
 
 from regard.core.errors import UserError
-from regard.hub.store import first_line
+from regard.hub.hints import foreign_folder, gguf_hint
+from regard.hub.store import CONFIG_FILE, first_line
 
 _SECONDS = 5.0
 """How long the hub may take to say whether it is there."""
@@ -19,7 +20,12 @@ def locate_checkpoint(name: str | Path, *, download: bool = False) -> Path:
     """The folder of that name; or one of the hub, fetched into its cache, if `download` says so."""
     folder = Path(name).expanduser()
     if folder.is_dir():
+        foreign = None if (folder / CONFIG_FILE).exists() else foreign_folder(folder)
+        if foreign is not None:
+            raise UserError(f"{folder}: this is {foreign}")
         return folder
+    if folder.suffix == ".gguf" and folder.exists():
+        raise UserError(f"{folder}: this is {gguf_hint()}")
     if folder.exists():
         raise UserError(f"{folder}: this is a file; give the folder that holds config.json")
     if not download:

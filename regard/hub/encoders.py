@@ -25,13 +25,33 @@ ACTIVATION_NAMES = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_python": "gelu",
+    "gelu_python_tanh": "gelu_tanh",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_10": "clipped_gelu",
+    "quick_gelu": "quick_gelu",
     "relu": "relu",
     "silu": "silu",
     "swish": "silu",
     "tanh": "tanh",
     "sigmoid": "sigmoid",
+    "relu2": "squared_relu",
+    "relu6": "relu6",
+    "leaky_relu": "leaky_relu",
+    "hardswish": "hardswish",
+    "mish": "mish",
+    "laplace": "laplace",
+    "sqrtsoftplus": "root_softplus",
+    "linear": "linear",
 }
-"""Our names of activations by theirs; the first of several is what we write."""
+"""Our names of activations by theirs; the first of several is what we write. All that transformers
+has but prelu and xielu, which have weights of their own."""
+
+_PROBLEMS = {
+    "single_label_classification": "single_label",
+    "multi_label_classification": "multi_label",
+    "regression": "regression",
+}
+"""Our names of `problem_type`."""
 
 _OLD = ((".LayerNorm.gamma", ".LayerNorm.weight"), (".LayerNorm.beta", ".LayerNorm.bias"))
 """How normalisations were called in the first files."""
@@ -83,6 +103,8 @@ def encoder_plan(
         return _bert_plan(names, settings, what, encoding, heads)
     sizes, labels = {"vocabulary": settings.integer("vocab_size", least=1)}, settings.labels()
     model: Config
+    data: dict[str, object] = {}
+    notes: tuple[str, ...] = ()
     if what == "ForQuestionAnswering":
         if len(labels) != 2:
             raise UserError(f"{settings.path}: a reader has 2 scores, not num_labels={len(labels)}")
@@ -93,7 +115,7 @@ def encoder_plan(
         kind, task, rows = "bert_tagger", "tag", weight_and_bias("output", names.tagger)
         model = BERTTagger.Config(encoder=encoding, dropout=heads.tagger_dropout)
     else:
-        labels = class_labels(settings)
+        data, notes = class_problem(settings)
         first, last = names.classifier
         kind, task = "bert_classifier", "classify"
         rows = [*weight_and_bias("pooler.dense", first), *weight_and_bias("output", last)]
@@ -111,19 +133,36 @@ def encoder_plan(
         ignored=_COUNTED,
         old=_OLD,
     )
-    return ModelPlan(kind=kind, task=task, model=model, sizes=sizes, table=table, labels=labels)
+    return ModelPlan(
+        kind=kind,
+        task=task,
+        model=model,
+        sizes=sizes,
+        table=table,
+        labels=labels,
+        data=data,
+        notes=notes,
+    )
 
 
-def class_labels(settings: ConfigValues) -> tuple[str, ...]:
-    """The classes of a classifier, of which a text has one."""
-    settings.require("problem_type", None, "single_label_classification")
-    labels = settings.labels()
-    if len(labels) < 2:
-        raise UserError(
-            f"{settings.path}: one label is a number to be predicted, not a class, which is "
-            "not known here; --architecture takes the model without it"
+def class_problem(settings: ConfigValues) -> tuple[dict[str, object], tuple[str, ...]]:
+    """What the scores of a classifier stand for, as `[data]` has it, and what there is to tell."""
+    settings.require("problem_type", None, *_PROBLEMS)
+    if not settings.has("problem_type"):
+        if len(settings.labels()) > 1:
+            return {"problem": "single_label"}, ()
+        note = (
+            "num_labels=1 without problem_type: the prediction is the model's number; pipelines of "
+            "transformers show its sigmoid, and so does --set data.problem=multi_label"
         )
-    return labels
+        return {"problem": "regression"}, (note,)
+    problem = _PROBLEMS[settings.string("problem_type")]
+    if problem == "single_label" and len(settings.labels()) < 2:
+        raise UserError(
+            f"{settings.path}: one label with problem_type=single_label_classification leaves "
+            "nothing to choose from; a number is problem_type=regression"
+        )
+    return {"problem": problem}, ()
 
 
 def _bert_plan(
@@ -246,11 +285,14 @@ def encoder_settings(model: nn.Module) -> dict[str, object]:
     return found
 
 
-def label_settings(labels: tuple[str, ...]) -> dict[str, object]:
-    """How a config names classes."""
+def label_settings(ours: ModelToWrite) -> dict[str, object]:
+    """How a config names classes, and what they stand for if a text has not one of them."""
+    labels, problem = ours.labels, ours.data.get("problem", "single_label")
     if not labels:
         return {}
+    kinds = {our: their for their, our in _PROBLEMS.items() if our != "single_label"}
     return {
+        **({"problem_type": kinds[str(problem)]} if problem in kinds else {}),
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }

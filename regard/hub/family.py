@@ -69,6 +69,8 @@ class Family:
     effective_settings: Callable[[nn.Module], Mapping[str, object]]
     """What the settings of a model of ours come to when it is used, with nothing left unsaid: what
     is read of a config that was written must come to the same."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Names of settings by other names that transformers takes for them."""
     generation: Callable[[ModelToWrite], dict[str, object]] | None = None
     """generation_config.json, for families that write text; nothing for models that do not."""
 

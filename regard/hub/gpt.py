@@ -3,6 +3,7 @@
 from regard.core.errors import choose
 from regard.hub.family import Family, ModelPlan, ModelToWrite
 from regard.hub.gpts import (
+    GPT_ALIASES,
     DecoderNames,
     decoder_config,
     decoder_plan,
@@ -19,6 +20,7 @@ _NAMES = DecoderNames(
     causal="OpenAIGPTLMHeadModel",
     bare="OpenAIGPTModel",
     classifier="OpenAIGPTForSequenceClassification",
+    context=512,
 )
 
 _ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
@@ -47,4 +49,5 @@ OPENAI_GPT_FAMILY = Family(
     write=_write,
     effective_settings=decoder_settings,
     generation=generation_config,
+    aliases=GPT_ALIASES,
 )

@@ -4,6 +4,7 @@ from regard.core.errors import choose
 from regard.hub.encoders import ACTIVATION_NAMES, activation_name
 from regard.hub.family import Family, ModelPlan, ModelToWrite
 from regard.hub.gpts import (
+    GPT_ALIASES,
     DecoderNames,
     decoder_config,
     decoder_plan,
@@ -20,6 +21,8 @@ _NAMES = DecoderNames(
     causal="GPT2LMHeadModel",
     bare="GPT2Model",
     classifier="GPT2ForSequenceClassification",
+    context=1024,
+    hidden="n_inner",
 )
 
 
@@ -52,4 +55,5 @@ GPT2_FAMILY = Family(
     write=_write,
     effective_settings=decoder_settings,
     generation=generation_config,
+    aliases=GPT_ALIASES,
 )

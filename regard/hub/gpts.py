@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.core.config import Config
 from regard.core.errors import UserError
-from regard.hub.encoders import class_labels, label_settings
+from regard.hub.encoders import class_problem, label_settings
 from regard.hub.family import ModelPlan, ModelToWrite
 from regard.hub.keys import TensorRow, TensorTable, weight_and_bias
 from regard.hub.store import MOST_LAYERS, ConfigValues, read_optional_json
@@ -34,6 +34,10 @@ class DecoderNames:
     bare: str
     """The architecture that has no head."""
     classifier: str
+    context: int
+    """How many positions there are where a config does not say."""
+    hidden: str | None = None
+    """The setting of the width of feed-forward layers; None if it is always four times theirs."""
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -72,14 +76,17 @@ def decoder_plan(
 ) -> ModelPlan:
     """What a config means here."""
     width = settings.integer("n_embd")
+    hidden = 4 * width
+    if names.hidden is not None:
+        hidden = settings.integer(names.hidden, hidden, least=1)
     has_words = architecture == names.causal
     tied = settings.boolean("tie_word_embeddings", True) or not has_words
     body: dict[str, object] = {
         "width": width,
         "heads": settings.integer("n_head"),
         "layers": settings.integer("n_layer", most=MOST_LAYERS),
-        "context": settings.integer("n_positions", settings.integer("n_ctx", 512)),
-        "hidden": settings.integer("n_inner", 4 * width),
+        "context": settings.integer("n_positions", names.context),
+        "hidden": hidden,
         "activation": activation,
         "norm": norm,
         "tied": tied,
@@ -107,7 +114,8 @@ def decoder_plan(
             table=table,
             data={"stop_at_end": _ends(settings)},
         )
-    labels = class_labels(settings)
+    labels = settings.labels()
+    data, notes = class_problem(settings)
     model: Config = GPTClassifier.Config(body=made, dropout=0.0)
     return ModelPlan(
         kind="gpt_classifier",
@@ -121,6 +129,8 @@ def decoder_plan(
             ignored=_TRIANGLES,
         ),
         labels=labels,
+        data=data,
+        notes=notes,
     )
 
 
@@ -156,7 +166,7 @@ def decoder_config(names: DecoderNames, ours: ModelToWrite) -> dict[str, object]
         "attn_pdrop": c.dropout if c.attention_dropout is None else c.attention_dropout,
         "tie_word_embeddings": c.tied,
         **{f"{role}_token_id": said.get(role) for role in ("bos", "eos", "pad")},
-        **label_settings(ours.labels),
+        **label_settings(ours),
     }
 
 
@@ -183,6 +193,14 @@ def generation_config(ours: ModelToWrite) -> dict[str, object]:
         "max_length": gpt_of(ours.model).context_limit,
     }
 
+
+GPT_ALIASES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+"""Other names of settings, which transformers takes too."""
 
 _TRIANGLES = ("*.attn.bias", "*.attn.masked_bias")
 """Masks that old files hold, though anyone can draw them."""

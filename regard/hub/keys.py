@@ -89,6 +89,17 @@ class TensorTable:
         held |= {first: name for name, first in self.tied.items() if name in held}
         return [each for row in self.all_rows for each in row.theirs if each not in held]
 
+    def differing(self, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+        """Tied tensors that a file holds twice, with different numbers."""
+        held = self.renamed(tensors)
+        return {
+            name: first
+            for name, first in self.tied.items()
+            if name in held
+            and first in held
+            and not torch.equal(tensors[held[name]], tensors[held[first]])
+        }
+
     def renamed(self, names: Iterable[str]) -> dict[str, str]:
         """The names of a file by those that this table has for them."""
         known = {each for row in self.all_rows for each in row.theirs} | set(self.tied)
@@ -117,7 +128,8 @@ def tensors_to_ours(
     """
     names = table.renamed(tensors)
     held = {known: tensors[name] for known, name in names.items()}
-    notes = _tied(table, held)
+    held |= {first: held[name] for name, first in table.tied.items() if name in held}
+    notes: list[str] = []
     missing = table.missing(tensors)
     if missing:
         raise UserError(
@@ -138,19 +150,6 @@ def tensors_to_ours(
     if kinds:
         notes.append(f"read as float32, and kept there as {', '.join(sorted(kinds))}")
     return found, notes
-
-
-def _tied(table: TensorTable, held: dict[str, Tensor]) -> list[str]:
-    """Bring tied tensors under the one name that counts; say what was held twice or differs."""
-    notes: list[str] = []
-    for name, first in table.tied.items():
-        if name not in held:
-            continue
-        if first not in held:
-            held[first] = held[name]
-        elif not torch.equal(held[name], held[first]):
-            notes.append(f"{name} is not {first}, to which the config ties it; the latter is used")
-    return notes
 
 
 def _joined(

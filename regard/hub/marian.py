@@ -321,4 +321,9 @@ MARIAN_FAMILY = Family(
     write=_write,
     effective_settings=_computes,
     generation=_generation,
+    aliases={
+        "num_attention_heads": "encoder_attention_heads",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "encoder_layers",
+    },
 )

@@ -1,5 +1,8 @@
 """RoBERTa's checkpoints (Liu et al. 2019): BERT whose positions count what is real.
 
+XLM-RoBERTa (Conneau et al. 2020) and CamemBERT (Martin et al. 2020) are the same model under other
+names, with other vocabularies.
+
 The first two rows of its table of positions belong to the padding token and to nothing.
 """
 
@@ -50,13 +53,13 @@ def _read(settings: ConfigValues, name: str) -> ModelPlan:
     return encoder_plan(_NAMES, settings, name, encoding, heads)
 
 
-def _write(written: ModelToWrite) -> dict[str, object]:
-    """The config of a RoBERTa."""
+def _config(written: ModelToWrite, model_type: str, prefix: str) -> dict[str, object]:
+    """The config of a RoBERTa, or of a model that is the same."""
     c = encoding_of(written.model)
     pad = c.uncounted or 0
     return {
-        "architectures": [encoder_architecture("Roberta", written)],
-        "model_type": "roberta",
+        "architectures": [encoder_architecture(prefix, written)],
+        "model_type": model_type,
         **bert.bert_config(written),
         "max_position_embeddings": c.context + pad + 1,
         "pad_token_id": pad,
@@ -65,10 +68,17 @@ def _write(written: ModelToWrite) -> dict[str, object]:
     }
 
 
-ROBERTA_FAMILY = Family(
-    name="roberta",
-    kinds=encoder_kinds("Roberta", follows=False),
-    read=_read,
-    write=_write,
-    effective_settings=encoder_settings,
-)
+def _family(model_type: str, prefix: str) -> Family:
+    """A family of this model type, whose architectures begin with `prefix`."""
+    return Family(
+        name=model_type,
+        kinds=encoder_kinds(prefix, follows=False),
+        read=_read,
+        write=lambda written: _config(written, model_type, prefix),
+        effective_settings=encoder_settings,
+    )
+
+
+ROBERTA_FAMILY = _family("roberta", "Roberta")
+XLM_ROBERTA_FAMILY = _family("xlm-roberta", "XLMRoberta")
+CAMEMBERT_FAMILY = _family("camembert", "Camembert")

@@ -111,6 +111,9 @@ class ConfigValues:
         if not all(isinstance(each, str | int) and _HALVES.isdisjoint(str(each)) for each in names):
             raise self._wrong("id2label", found, "classes by names that are texts")
         labels = tuple(str(each) for each in names)
+        count = self.integer("num_labels", len(labels), least=1, most=2**20)
+        if count != len(labels):  # transformers then forgets the names
+            return tuple(f"LABEL_{number}" for number in range(count))
         twice = [label for label, count in Counter(labels).items() if count > 1]
         if twice:
             raise UserError(
@@ -118,6 +121,21 @@ class ConfigValues:
                 "could not be told apart; give each a name of its own"
             )
         return labels
+
+    def renamed(self, aliases: Mapping[str, str]) -> "ConfigValues":
+        """With settings under one name; two names with different values are refused."""
+        values = dict(self.values)
+        for other, name in aliases.items():
+            if other not in values:
+                continue
+            if name in values and values[name] != values[other]:
+                raise UserError(
+                    f"{self.path}: {name}={short_json(values[name])} and "
+                    f"{other}={short_json(values[other])} are one setting under two names; remove "
+                    "the one that is wrong"
+                )
+            values[name] = values[other]
+        return ConfigValues(self.path, values)
 
     def require(self, name: str, *allowed: object) -> None:
         """Refuse a setting that changes the model in a way that is not known here.
@@ -153,12 +171,24 @@ def read_config(folder: Path) -> ConfigValues:
 
 def read_json_object(path: Path) -> dict[str, object]:
     """The object in a JSON file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: is no JSON that can be read: {first_line(problem)}") from None
+    found = _read_json(path)
     if not isinstance(found, dict):
         raise UserError(f"{path}: is no JSON object")
+    return found
+
+
+def _read_json(path: Path) -> object:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as problem:
+        raise UserError(f"{path}: is no JSON that can be read: {first_line(problem)}") from None
+
+
+def read_json_list(path: Path) -> list[object]:
+    """The list in a JSON file."""
+    found = _read_json(path)
+    if not isinstance(found, list):
+        raise UserError(f"{path}: is no JSON list")
     return found
 
 

@@ -21,6 +21,7 @@ from regard.data.text.tokeniser import Tokeniser
 from regard.hub import tokenisers
 from regard.hub.download import locate_checkpoint
 from regard.hub.family import ModelToWrite
+from regard.hub.hints import folder_notes
 from regard.hub.spm_pair import TokeniserPair, read_pair, write_pair
 from regard.hub.store import SHARD_BYTES
 from regard.layers.text_encoder import real_of
@@ -64,7 +65,7 @@ def from_pretrained(
                 f"{folder}: the tokeniser has {size}={count}, and the model "
                 f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
             )
-    told = (*loaded.notes, *_told_of(folder, loaded, sides))
+    told = (*loaded.notes, *folder_notes(folder), *_told_of(folder, loaded, sides))
     return Run(folder, recipe, task, loaded.model.to(pick_device(device)), told)
 
 

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and DistilBERT here and in transformers, over a grid of odd configurations."""
+"""BERT, RoBERTa, its kin and DistilBERT here and in transformers, over odd configurations."""
 
 import itertools
 from collections.abc import Iterator
@@ -29,6 +29,14 @@ ODD: dict[str, list[dict[str, object]]] = {
         {"hidden_act": "relu", "pad_token_id": 3, "max_position_embeddings": 21},
         {"tie_word_embeddings": False, "intermediate_size": 5, "num_hidden_layers": 3},
     ],
+    "xlm-roberta": [
+        {"hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 1, "type_vocab_size": 1},
+        {"hidden_act": "quick_gelu", "pad_token_id": 2, "max_position_embeddings": 23},
+    ],
+    "camembert": [
+        {"hidden_size": 6, "num_attention_heads": 2, "num_hidden_layers": 1, "type_vocab_size": 1},
+        {"tie_word_embeddings": False, "intermediate_size": 5},
+    ],
     "distilbert": [
         {"dim": 6, "n_heads": 1, "n_layers": 1, "activation": "relu"},
         {"dim": 12, "n_heads": 6, "hidden_dim": 7, "n_layers": 3},
@@ -53,7 +61,7 @@ SMALL: dict[str, dict[str, object]] = {
         "max_position_embeddings": 20,
     },
 }
-SMALL["roberta"] = SMALL["bert"]
+SMALL |= dict.fromkeys(("roberta", "xlm-roberta", "camembert"), SMALL["bert"])
 CASES = [
     pytest.param(family, odd, architecture, id=f"{architecture}-{number}")
     for family, odds in ODD.items()

@@ -203,7 +203,7 @@ def test_what_neither_family_can_hold_is_not_written(
     [
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true is not"),
         ({"scale_attn_weights": False}, "scale_attn_weights=false is not known"),
-        ({"activation_function": "mish"}, "mish"),
+        ({"activation_function": "xielu"}, "xielu"),
         ({"n_embd": 16}, r"wte.weight is \[23, 8\], and the config makes it \[23, 16\]"),
         ({"n_layer": 3}, "the weights lack"),
         ({"n_head": 3}, "not divisible"),

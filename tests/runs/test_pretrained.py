@@ -253,7 +253,6 @@ def test_a_vocabulary_that_does_not_match_the_embedding_is_refused(
 @pytest.mark.parametrize(
     ("names", "match"),
     [
-        ({"0": "a"}, "one label is a number to be predicted, not a class"),
         ({"0": "a", "1": "a"}, 'two classes of the name "a"'),
         ({"0": "a", "1": "\ud800"}, "classes by names that are texts"),
         ({"0": "a", "1": None}, "classes by names that are texts"),
