@@ -24,7 +24,7 @@ def import_folder(
     changes: ChangesOption = None,
     data: DataOption = None,
 ) -> None:
-    """Make a run of a checkpoint: BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, GPT, GPT-2, Marian.
+    """Make a run of a checkpoint of BERT, RoBERTa and their kin, GPT, GPT-2 or Marian.
 
     Then every verb works on it: predict, generate, translate, look, audit, serve; and a recipe can
     begin with it by model.source.
