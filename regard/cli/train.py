@@ -100,11 +100,20 @@ def finish(run: "Run") -> None:
     typer.echo(f"in {run.folder}; try: {run.task.usage.format(run=run.folder)}")
 
 
-def resume(run: RunArgument, data: DataOption = None, device: DeviceOption = "auto") -> None:
-    """Go on from the last checkpoint, to the same bits as if it had never stopped."""
+def resume(
+    run: RunArgument,
+    changes: ChangesOption = None,
+    data: DataOption = None,
+    device: DeviceOption = "auto",
+) -> None:
+    """Go on from the last checkpoint, to the same bits as if it had never stopped.
+
+    A finished training goes on for longer with --set train.epochs=20.
+    """
     from regard.core.device import device_of_rank
+    from regard.runs.resume import with_changes
     from regard.runs.run import open_run
     from regard.train.parallel.world import process_group
 
     with process_group(device_of_rank(device)):
-        finish(open_run(run, data, device))
+        finish(with_changes(open_run(run, data, device), changes or []))

@@ -7,7 +7,7 @@ a batch into a loss, and computes metrics.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 from torch import nn
 
 from regard.core.atomic import replace_atomically
-from regard.core.config import Config
+from regard.core.config import Config, parse
 from regard.core.errors import UserError, nearest
 from regard.core.inputs import (
     LOCAL_LIMITS,
@@ -30,7 +30,7 @@ from regard.core.inputs import (
 )
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data.batch import ShardableBatches
-from regard.data.text.files import read_lines
+from regard.data.text.files import missing_file_error, read_lines
 from regard.data.text.tokeniser import Tokeniser
 
 Split = Literal["train", "validation", "test"]
@@ -200,6 +200,31 @@ class OpenTask(ABC):
         The page shows it first, so that a trained run can be tried at once.
         """
         return ""
+
+    def on_files(self, files: Sequence[str]) -> list[tuple[str, "OpenTask"]]:
+        """The same task with each of these files as its test split, by name.
+
+        Files are relative to the working directory. A task that reads files in pairs takes them in
+        that order.
+        """
+        data = getattr(self, "data", None)
+        if not isinstance(data, Config) or "test" not in type(data).model_fields:
+            raise UserError("this task cannot be measured on other files")
+        return [(", ".join(some), self.with_test(some, data)) for some in self.grouped(list(files))]
+
+    def grouped(self, files: list[str]) -> list[list[str]]:
+        """The files that are measured together: each one by itself."""
+        return [[each] for each in files]
+
+    def with_test(self, files: Sequence[str], data: Config) -> "OpenTask":
+        """The same task with these files as its test split."""
+        for each in files:
+            if not Path(each).exists():
+                raise missing_file_error(Path(each))
+        paths = [str(Path(each).resolve()) for each in files]
+        changed = {**data.model_dump(mode="json"), "test": paths[0] if len(paths) == 1 else paths}
+        # Every task is a dataclass, and so are those of plugins.
+        return replace(self, data=parse(type(data), changed, at="data"))  # type: ignore[type-var]
 
     def notes(self) -> list[str]:
         """What else a reader of the figures must know: how scores are computed, say."""

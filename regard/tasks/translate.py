@@ -108,6 +108,14 @@ class Translation(OpenTask):
             "source_vocabulary": self.numbering.source.vocabulary,
         }
 
+    def grouped(self, files: list[str]) -> list[list[str]]:
+        """Sources with their targets; a TSV or JSONL has both."""
+        if self.data.fields is not None:
+            return super().grouped(files)
+        if len(files) % 2:
+            raise UserError(f"files come in pairs, source and target; {len(files)} given")
+        return [files[place : place + 2] for place in range(0, len(files), 2)]
+
     @property
     def splits(self) -> tuple[Split, ...]:
         """Files to test on are not always there."""
