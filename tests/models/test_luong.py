@@ -27,7 +27,7 @@ def scored(model: Luong, h: Tensor, states: list[Tensor]) -> Tensor:
     if model.config.score == "dot":
         return torch.stack([h @ each for each in states])
     if model.config.score == "bilinear":
-        return torch.stack([h @ score.turn.weight.T @ each for each in states])
+        return torch.stack([h @ score.turn.weight.T @ each / len(h) ** 0.5 for each in states])
     if model.config.score == "additive":
         both = torch.cat((score.ask.weight, score.answer.weight), dim=1)  # W_a [h; h̄]
         each = [score.vector @ torch.tanh(both @ torch.cat((h, s))) for s in states]
@@ -44,7 +44,8 @@ def aligned(model: Luong, h: Tensor, states: list[Tensor], step: int) -> Tensor:
         place = torch.tensor(float(min(step, count - 1))).double()
     else:
         weigh = model.attend.weigh
-        place = count * torch.sigmoid(weigh.point.weight[0] @ torch.tanh(weigh.turn.weight @ h))
+        hidden = torch.tanh(weigh.turn.weight @ h)
+        place = count * torch.sigmoid(weigh.point.weight[0] @ hidden / len(h) ** 0.5)
     inside = [s for s in range(count) if abs(s - place) <= reach]
     weights = torch.zeros(count).double()
     if not inside:

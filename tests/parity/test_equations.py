@@ -83,7 +83,7 @@ EQUATIONS: dict[str, Callable[..., float]] = {
     "even": lambda s, h, i, j, q, k, a, c: 0.0,
     "dot": lambda s, h, i, j, q, k, a, c: dot(q, k),
     "scaled_dot": lambda s, h, i, j, q, k, a, c: dot(q, k) / sqrt(E),
-    "bilinear": lambda s, h, i, j, q, k, a, c: dot(times(s.turn.weight, q), k),
+    "bilinear": lambda s, h, i, j, q, k, a, c: dot(times(s.turn.weight, q), k) / s.width**0.5,
     "additive": lambda s, h, i, j, q, k, a, c: hidden(s, q, k),
     "cosine": lambda s, h, i, j, q, k, a, c: (
         softplus(times(s.beta.weight, q)[0] + s.beta.bias.item())
@@ -161,7 +161,7 @@ def by_bisection(e: Numbers, alpha: float) -> Numbers:
 
 def local_p(w: Weigh, e: Numbers, q: Numbers) -> Numbers:
     turned = [tanh(x) for x in times(w.turn.weight, q)]
-    centre = len(e) * sigmoid(times(w.point.weight, turned)[0])
+    centre = len(e) * sigmoid(times(w.point.weight, turned)[0] / len(q) ** 0.5)
     near = [j for j in range(len(e)) if abs(j - centre) <= w.reach]
     soft = dict(zip(near, softmax([e[j] for j in near]), strict=True))
     spread = w.reach / 2
