@@ -103,7 +103,126 @@ def test_a_row_can_be_drawn_by_keyboard(studio: "Page") -> None:
     studio.focus('.st-row input[data-key="0"]')
     studio.keyboard.press("End")
     studio.wait_for_function(f"before => {said} !== before", arg=before)
-    assert f"row {last} as drawn" in studio.inner_text(".st-edits")
+    assert f"row {last + 1} as drawn" in studio.inner_text(".st-edits")
+
+
+def test_the_matrix_shows_the_weights_with_the_edits_and_each_edit_can_be_removed(
+    studio: "Page",
+) -> None:
+    chosen(studio, "gpt", "to be")
+    studio.evaluate("studio.panels[0].handle.set({site: 0, head: 1, query: 3})")
+    row = "studio.panels[0].handle.weights()[3].slice(0, 4)"
+    before = studio.evaluate(row)
+    studio.click('.st-buttons [data-how="uniform"]')
+    studio.wait_for_function(f"() => {row}.every((weight) => Math.abs(weight - 0.25) < 0.01)")
+    assert studio.evaluate("studio.panels[0].handle.state.query") == 3  # the choice stays
+    assert studio.evaluate("studio.panels[0].handle.state.head") == 1
+    studio.evaluate("studio.panels[0].handle.set({site: 1, head: 0})")
+    studio.click('.st-buttons [data-how="off"]')
+    studio.wait_for_function("() => document.querySelectorAll('.st-edits li').length === 2")
+    studio.click(".st-edits li:first-child .st-remove")
+    studio.wait_for_function("() => document.querySelectorAll('.st-edits li').length === 1")
+    assert "off" in studio.inner_text(".st-edits")
+    studio.evaluate("studio.panels[0].handle.set({site: 0, head: 1})")
+    studio.wait_for_function(
+        f"before => {row}.every((weight, key) => Math.abs(weight - before[key]) < 0.01)", arg=before
+    )
+
+
+def test_control_enter_starts_and_the_button_stops(studio: "Page") -> None:
+    studio.select_option(".st-head select", "gpt")
+    studio.fill(".st-panel textarea", "to be")
+    studio.route("**/v1/completions", lambda route: None)  # never answered
+    studio.press(".st-panel textarea", "Control+Enter")
+    studio.wait_for_function("() => document.querySelector('.st-go').textContent === 'stop'")
+    studio.click(".st-go")
+    assert studio.inner_text(".st-go") == "write"
+    assert studio.inner_text(".st-note") == ""
+    studio.unroute("**/v1/completions")
+    studio.press(".st-panel textarea", "Control+Enter")
+    studio.wait_for_selector(".st-token")
+
+
+def test_several_lines_are_translated_and_each_can_be_shown(studio: "Page") -> None:
+    studio.select_option(".st-head select", "bahdanau")
+    studio.fill(".st-panel textarea", "3 mai 1998\n\n7. Mai 2031\n")
+    studio.click(".st-go")
+    studio.wait_for_selector(".st-token")
+    assert studio.locator(".st-lines li").count() == 2
+    keys = "studio.panels[0].handle.labels().keys.join('')"
+    assert studio.evaluate(keys) == "3␣mai␣1998<eos>"
+    studio.click(".st-lines li:nth-child(2) button")
+    studio.wait_for_function(f"() => {keys} === '7.␣Mai␣2031<eos>'")
+
+
+def test_each_run_has_an_example_at_first_sight(studio: "Page", opened: dict[str, Run]) -> None:
+    for name in ("gpt", "bahdanau"):
+        studio.select_option(".st-head select", name)
+        assert studio.input_value(".st-panel textarea") == opened[name].task.example()
+    studio.fill(".st-panel textarea", "my own")
+    studio.select_option(".st-head select", "gpt")
+    assert studio.input_value(".st-panel textarea") == "my own"
+
+
+def test_a_link_restores_what_is_seen(studio: "Page") -> None:
+    chosen(studio, "gpt", "to be or")
+    studio.evaluate("studio.panels[0].handle.set({view: 'text', site: 1, head: 1, query: 5})")
+    studio.click('.st-buttons [data-how="uniform"]')
+    studio.wait_for_selector(".st-edits li")
+    studio.wait_for_function("() => decodeURIComponent(location.hash).includes('uniform')")
+    kept = "JSON.stringify(studio.panels[0].kept())"
+    before, link = studio.evaluate(kept), studio.url
+    weights = studio.evaluate("studio.panels[0].handle.weights()[5]")
+    studio.goto("about:blank")
+    studio.goto(link)
+    studio.wait_for_function(f"before => window.studio && {kept} === before", arg=before)
+    studio.wait_for_selector('.st-token[aria-pressed="true"]')
+    assert studio.evaluate("studio.panels[0].handle.weights()[5]") == pytest.approx(weights)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "%5B%7B%22run%22%3A3%7D%5D",
+        "%E0%A4%A",
+        '[{"run":"gpt","given":"to be","look":{"view":"__proto__","site":99,"head":-1,"query":1e9},'
+        '"edits":[null,{"site":1},{"site":"x","how":"<img src=x>","heads":null}]}]',
+    ],
+)
+def test_a_broken_link_breaks_nothing(studio: "Page", live: Live, broken: str) -> None:
+    studio.goto("about:blank")
+    studio.goto(f"{live.url}/#{broken}")
+    studio.wait_for_selector(".st-panel")
+    studio.wait_for_function("() => document.querySelector('.st-go').textContent === 'write'")
+    assert studio.locator(".st-panel img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_all_of_it_and_it_meets_wcag_aa(studio: "Page", scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    studio.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    studio.set_viewport_size({"width": 390, "height": 844})
+    chosen(studio, "gpt", "to be")
+    studio.click('.st-buttons [data-how="uniform"]')
+    studio.click('.st-buttons [data-how="row"]')
+    studio.wait_for_selector(".st-edits li")
+    assert studio.evaluate("document.documentElement.scrollWidth") <= 390
+    outside = "[...document.querySelectorAll('#studio button, #studio select, #studio input')]"
+    outside += (
+        ".filter((each) => each.getBoundingClientRect().right > 391).map((each) => each.outerHTML)"
+    )
+    assert studio.evaluate(outside) == []
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+    for width in (390, 1400):
+        studio.set_viewport_size({"width": width, "height": 844})
+        found = axe.Axe().run(studio, options={"runOnly": {"type": "tag", "values": tags}})
+        broken = {
+            each["id"]: [node["html"][:200] for node in each["nodes"]]
+            for each in found.response["violations"]
+        }
+        assert broken == {}
+    if folder := os.environ.get(ARTEFACTS):
+        studio.screenshot(path=Path(folder) / f"studio-{scheme}.png", full_page=True)
 
 
 def test_two_runs_side_by_side_and_a_translator(studio: "Page") -> None:

@@ -5,7 +5,7 @@
 //   handle.state      what is chosen: view, site, head, query, key, scale, contrast, ...
 //   handle.set({...}) chooses; handle.ready and what set returns wait until it is drawn
 //   handle.weights()  the weights that are shown, as rows of numbers
-//   handle.replace(data), handle.exported("png" | "svg" | "csv"), handle.destroy()
+//   handle.replace(data, {...}), handle.exported("png" | "svg" | "csv"), handle.destroy()
 
 import { clamp, element, fillSelection, numberText } from "./dom.js";
 import { heading, visible } from "./label.js";
@@ -61,8 +61,8 @@ class App {
     this.ready = this.replace(data, options.view);
   }
 
-  /** Show other weights; what was chosen stays where it still makes sense. */
-  async replace(data, view = this.state.view) {
+  /** Show other weights; what was chosen stays where it still makes sense. `more` is chosen too. */
+  async replace(data, view = this.state.view, more = {}) {
     try {
       this.seen = new Seen(data);
     } catch (error) {
@@ -82,6 +82,7 @@ class App {
       head: this.table ? state.head : "mean",
       query: null,
       key: null,
+      ...more,
     };
     this.tabled = null; // of other weights
     await this.set(first);
@@ -432,7 +433,7 @@ export function mount(host, data, options = {}) {
     },
     ready: app.ready,
     set: (patch) => app.set(patch),
-    replace: (fresh) => app.replace(fresh),
+    replace: (fresh, more) => app.replace(fresh, undefined, more),
     weights: () => [...app.table.peaks.keys()].map((row) => Array.from(app.table.row(row))),
     labels: () => ({ queries: app.site.queries.map(visible), keys: app.site.keys.map(visible) }),
     sites: () => app.seen.sites,

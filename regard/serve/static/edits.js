@@ -9,10 +9,15 @@ const MOST_KEYS = 64;
 const PAUSE_MS = 120;
 
 export class Edits {
-  /** `chosen()` returns the site, head and row on show: {site, head, query, keys, weights}. */
-  constructor(chosen, context) {
+  /**
+   * `chosen()` returns the site, head and row on show: {site, head, query, keys, weights};
+   * `context()` the input of a request: {model, text} or {model, input, kind};
+   * `redraw(signal)` shows the attention with the edits in `list`.
+   */
+  constructor(chosen, context, redraw) {
     this.chosen = chosen;
-    this.context = context; // () => ({ model, text }) or ({ model, input, kind })
+    this.context = context;
+    this.redraw = redraw;
     this.list = [];
     this.shown = element("ul", { class: "st-edits" });
     this.row = element("div", { class: "st-row", hidden: true });
@@ -43,6 +48,12 @@ export class Edits {
     return this.changed();
   }
 
+  /** Take one edit back. */
+  remove(edit) {
+    this.list = this.list.filter((each) => each !== edit);
+    return this.changed();
+  }
+
   clear() {
     this.list = [];
     this.row.hidden = true;
@@ -70,20 +81,29 @@ export class Edits {
         }),
       ),
     );
-    this.row.replaceChildren(element("p", {}, `row ${place}: drag to change its weights`), ...sliders);
+    const title = `row ${place + 1}: drag to change its weights`;
+    this.row.replaceChildren(element("p", {}, title), ...sliders);
     this.row.hidden = false;
   }
 
-  async changed() {
-    this.shown.replaceChildren(...this.list.map((edit) => element("li", {}, where(edit))));
+  listed(edit) {
+    const text = where(edit);
+    const remove = { type: "button", class: "st-remove", "aria-label": `remove: ${text}`, onclick: () => this.remove(edit) };
+    return element("li", {}, element("span", {}, text), element("button", remove, "×"));
+  }
+
+  /** Predict with the edits, and show the attention with them unless it is on show already. */
+  async changed({ drawn = false } = {}) {
+    this.shown.replaceChildren(...this.list.map((edit) => this.listed(edit)));
     this.abort?.abort();
-    this.abort = new AbortController();
+    const { signal } = (this.abort = new AbortController());
     const context = this.context();
     if (context.text !== undefined && !context.text.trim()) return;
     try {
-      const made = await ask("/api/intervene", { ...context, edits: this.list }, this.abort.signal);
+      const made = await ask("/api/intervene", { ...context, edits: this.list }, signal);
       this.answer = made;
       this.said.replaceChildren(...compared(made));
+      if (!drawn) await this.redraw(signal);
     } catch (error) {
       if (error.name !== "AbortError") {
         this.said.replaceChildren(element("p", { class: "st-wrong" }, error.message));
@@ -92,9 +112,10 @@ export class Edits {
   }
 }
 
+/** One edit in words, for a person; rows are counted from 1, as everywhere on the page. */
 function where({ site, heads, how, query }) {
   const head = heads === null ? "all heads" : `head ${heads[0]}`;
-  return `${site}, ${head}: ${how === "row" ? `row ${query} as drawn` : how}`;
+  return `${site}, ${head}: ${how === "row" ? `row ${query + 1} as drawn` : how}`;
 }
 
 /** The predictions without the edits and with them, side by side. */

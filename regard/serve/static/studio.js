@@ -2,6 +2,7 @@
 
 import { element } from "./look/dom.js";
 import { get } from "./api.js";
+import { read, write } from "./link.js";
 import { Panel } from "./panel.js";
 
 const host = document.getElementById("studio");
@@ -10,11 +11,12 @@ async function open() {
   const { runs } = await get("/api/runs");
   const panels = element("div", { class: "st-panels" });
   const made = [];
+  const changed = () => write(made.map((panel) => panel.kept()));
   const add = () => {
-    const panel = new Panel(runs, runs[made.length % runs.length].name);
-    if (made.length) panel.text.value = made[0].text.value;
+    const panel = new Panel(runs, runs[made.length % runs.length].name, changed);
     made.push(panel);
     panels.append(panel.root);
+    return panel;
   };
   const beside = element("button", { type: "button", "aria-pressed": "false", onclick: toggle }, "two side by side");
   function toggle() {
@@ -25,10 +27,26 @@ async function open() {
       gone.root.remove();
     } else add();
     beside.setAttribute("aria-pressed", String(made.length > 1));
+    changed();
   }
+  const link = element("button", { type: "button", class: "st-link", onclick: () => copy(link) }, "copy link");
+  const kept = read();
   add();
-  host.replaceChildren(element("header", {}, element("h1", {}, "regard studio"), beside), panels);
+  host.replaceChildren(element("header", {}, element("h1", {}, "regard studio"), beside, link), panels);
   window.studio = { panels: made };
+  if (kept.length > 1) toggle();
+  await Promise.all(kept.map((each, place) => made[place].restore(each)));
+}
+
+/** The link to what is seen, on the clipboard where the browser allows it. */
+async function copy(button) {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    button.textContent = "copied";
+  } catch {
+    button.textContent = "it is in the address bar";
+  }
+  setTimeout(() => (button.textContent = "copy link"), 2000);
 }
 
 open().catch((error) => host.replaceChildren(element("p", { class: "st-wrong", role: "alert" }, error.message)));
