@@ -15,6 +15,7 @@ from regard.cli import (
     audit,
     compare,
     cost,
+    data,
     doctor,
     evaluate,
     export,
@@ -63,6 +64,7 @@ app.command("compare")(compare.compare)
 app.command("cost")(cost.cost)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(recipe.recipes, name="recipe")
+app.add_typer(data.data_verbs, name="data")
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)
 

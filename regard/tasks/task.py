@@ -32,6 +32,7 @@ from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data.batch import ShardableBatches
 from regard.data.text.files import missing_file_error, read_lines
 from regard.data.text.tokeniser import Tokeniser
+from regard.datasets.table import command_to_get
 
 Split = Literal["train", "validation", "test"]
 
@@ -240,6 +241,9 @@ def found(folder: Path, name: str, origin: str) -> Path:
     guess = nearest(full.name, [each.name for each in near.glob("*")]) if near.is_dir() else None
     hint = f"; did you mean {near / guess}?" if guess else "."
     source = f" It comes from: {origin}." if origin else ""
+    getting = command_to_get(name)
+    if getting is not None:
+        source += f" Download it: {getting}"
     raise UserError(
         f"{full}: no such file{hint} The data folder is {folder} "
         f"(set it with --data or REGARD_DATA).{source}"
