@@ -71,8 +71,8 @@ def markdown_table() -> str:
 
 def _trust(dataset: "PublicDataset") -> str:
     """What the download is compared with."""
-    rows = [each.sha256 for each in (*dataset.file, *dataset.pack)]
-    if rows and all(rows) and not dataset.folder:
+    made = [*(each.sha256 for each in dataset.file), *(each.sha256 for each in dataset.pack)]
+    if made and all(made) and not dataset.folder:
         return "SHA-256 of the files"
     if all(each.sha256 for each in dataset.original):
         return "SHA-256 of the archive"
