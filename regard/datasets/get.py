@@ -28,12 +28,12 @@ from regard.datasets.download import (
 )
 from regard.datasets.table import MadeFile, MadeFolder, MadePack, Original, PublicDataset
 from regard.datasets.write import (
-    content_digest,
+    extract_folder,
     folder_digest,
     pack_digest,
+    repack,
+    unpacked_digest,
     write_files,
-    write_folder,
-    write_pack,
 )
 
 SOURCE_FILE = "SOURCE.json"
@@ -41,7 +41,7 @@ SOURCE_FILE = "SOURCE.json"
 DOWNLOADS = ".downloads"
 """Where originals are, in the data folder, until they are converted."""
 
-State = Literal["as published", "as downloaded", "present", "missing", "differs"]
+DataState = Literal["as published", "as downloaded", "present", "missing", "differs"]
 """Of a file: its digest is the known one; is that of the first download; is not known; ..."""
 
 _MODULES = {"speech": "soundfile", "vision": "PIL"}
@@ -52,7 +52,7 @@ class FileState:
     """A file or folder of a dataset, and whether it is what it should be."""
 
     path: str
-    state: State
+    state: DataState
     digest: str | None = None
 
 
@@ -76,7 +76,7 @@ def check_dataset(dataset: PublicDataset, data: Path) -> list[FileState]:
     return states
 
 
-def _state(digest: str, known: str | None, first: str | None) -> State:
+def _state(digest: str, known: str | None, first: str | None) -> DataState:
     if known is not None:
         return "as published" if digest == known else "differs"
     if first is not None:
@@ -87,7 +87,7 @@ def _state(digest: str, known: str | None, first: str | None) -> State:
 def _digest(place: Path, row: MadeFile | MadeFolder | None) -> str:
     if isinstance(row, MadePack):
         return pack_digest(place)[1]
-    return folder_digest(place)[1] if place.is_dir() else content_digest(place)
+    return folder_digest(place)[1] if place.is_dir() else unpacked_digest(place)
 
 
 def _first_digests(folder: Path) -> dict[str, str]:
@@ -247,9 +247,9 @@ def _umask() -> int:
 def _write(dataset: PublicDataset, originals: Mapping[str, Path], folder: Path) -> None:
     write_files(dataset.file, originals, folder)
     for each in dataset.folder:
-        write_folder(each, originals[each.original], folder)
+        extract_folder(each, originals[each.original], folder)
     for pack in dataset.pack:
-        write_pack(pack, originals[pack.original], folder)
+        repack(pack, originals[pack.original], folder)
     if dataset.converter:
         CONVERTERS[dataset.converter](originals, folder)
 

@@ -7,7 +7,7 @@ digest.
 >>> folder = Path(tempfile.mkdtemp())
 >>> with open_compressed(folder / "two.txt.gz") as file:
 ...     _ = file.write(b"two words")
->>> content_digest(folder / "two.txt.gz") == hashlib.sha256(b"two words").hexdigest()
+>>> unpacked_digest(folder / "two.txt.gz") == hashlib.sha256(b"two words").hexdigest()
 True
 """
 
@@ -71,7 +71,7 @@ def open_content(path: Path) -> Iterator[_Readable]:
             yield raw
 
 
-def content_digest(path: Path) -> str:
+def unpacked_digest(path: Path) -> str:
     """The SHA-256 of what a file contains, decompressed."""
     digest = hashlib.sha256()
     try:
@@ -168,7 +168,7 @@ def chosen_files(made: MadeFolder, original: Path) -> Iterator[tuple[str, _Reada
         raise UserError(f"{original}: has {found} files for {made.path} instead of {made.files}")
 
 
-def write_folder(made: MadeFolder, original: Path, folder: Path) -> None:
+def extract_folder(made: MadeFolder, original: Path, folder: Path) -> None:
     """Write the files of an archive into a folder."""
     for name, file in chosen_files(made, original):
         path = folder / made.path / name
@@ -177,7 +177,7 @@ def write_folder(made: MadeFolder, original: Path, folder: Path) -> None:
             _copy(file, target, None, None)
 
 
-def write_pack(made: MadePack, original: Path, folder: Path) -> None:
+def repack(made: MadePack, original: Path, folder: Path) -> None:
     """Write the files of an archive into another, sorted by name."""
     contents = {f"{made.name_as}{name}": file.read() for name, file in chosen_files(made, original)}
     write_archive(folder / made.path, contents)
@@ -201,7 +201,7 @@ def write_archive(path: Path, contents: Mapping[str, bytes]) -> None:
 def folder_digest(folder: Path) -> tuple[int, str]:
     """The number of files in a folder, and the digest of their list."""
     paths = [path for path in folder.rglob("*") if path.is_file()]
-    listed = [(path.relative_to(folder).as_posix(), content_digest(path)) for path in paths]
+    listed = [(path.relative_to(folder).as_posix(), unpacked_digest(path)) for path in paths]
     return len(paths), list_digest(listed)
 
 

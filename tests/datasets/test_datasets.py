@@ -22,7 +22,7 @@ from regard.core.errors import UserError
 from regard.datasets import PublicDataset, command_to_get, public_dataset, public_datasets
 from regard.datasets.convert import CONVERTERS
 from regard.datasets.get import SOURCE_FILE, check_dataset, get_dataset
-from regard.datasets.write import content_digest, open_content
+from regard.datasets.write import open_content, unpacked_digest
 from regard.runs.recipe import shipped_recipes
 
 ROOT = os.environ.get("REGARD_DATA", "")
@@ -351,7 +351,7 @@ def test_real_originals_become_the_files_that_figures_are_of(name: str, tmp_path
     assert {each.state for each in states} == {"as published"}
     for path in public_dataset(name).paths:
         if not path.endswith(".tar.xz"):
-            assert content_digest(tmp_path / name / path) == content_digest(
+            assert unpacked_digest(tmp_path / name / path) == unpacked_digest(
                 Path(ROOT) / name / path
             )
     kept = json.loads((tmp_path / name / SOURCE_FILE).read_text())

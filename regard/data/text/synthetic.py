@@ -9,6 +9,9 @@ two splits. The names of months and days are those of the Unicode CLDR, from the
 the names and numbers are too many for any vocabulary, so that they can only be copied, as a
 pointer-generator does (See et al. 2017).
 
+`reverse` are strings of 3 to 20 letters and the same letters from the end: nothing in them can be
+guessed, so that what a model forgets of a long string is seen at once.
+
 A pair depends only on generator, seed, split and index.
 
 >>> synthetic_pairs("copy", 1, seed=3, split="test")
@@ -166,6 +169,9 @@ _VOWELS = ("a", "e", "i", "o", "u", "ai", "ei")
 _CODAS = ("n", "r", "l", "s", "th", "k", "x", "m")
 
 
+_LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
+
+
 class _Dice:
     """A sequence of random choices."""
 
@@ -202,9 +208,19 @@ def _copy(count: int, seed: int, split: _Split) -> list[TextPair]:
     return made
 
 
+def _reverse(count: int, seed: int, split: _Split) -> list[TextPair]:
+    """Strings of letters, and the same from the end."""
+    made: list[TextPair] = []
+    for number in range(count):
+        dice = _Dice(seed, list(SPLIT_BOUNDS).index(split), number, 3)
+        letters = [dice.of(_LETTERS) for _ in range(dice.between(3, 20))]
+        made.append((" ".join(letters), " ".join(reversed(letters))))
+    return made
+
+
 _Generator = Callable[[int, int, _Split], list[TextPair]]
 
-GENERATORS: dict[str, _Generator] = {"dates": date_pairs, "copy": _copy}
+GENERATORS: dict[str, _Generator] = {"dates": date_pairs, "copy": _copy, "reverse": _reverse}
 """Functions that return a number of pairs for a seed and a split."""
 
 
