@@ -166,6 +166,7 @@ def _continue_part(url: str, wanted: Wanted, part: Path, on_progress: Progress |
         with _OPENER.open(request, timeout=SECONDS) as answer:
             _write(url, wanted, part, answer, start, on_progress)
     except urllib.error.HTTPError as problem:
+        problem.close()
         if problem.code == 416 and start:  # nothing follows: whole already, or another file now
             if problem.headers.get("Content-Range") == f"bytes */{start}":
                 return
