@@ -31,6 +31,7 @@ from regard.attention.score import (
     Even,
     Location,
     LocationAware,
+    ProjectedKeys,
     ScaledDot,
     Score,
 )
@@ -107,11 +108,16 @@ def score_class(name: str) -> type[Score]:
 def score_named(name: str, width: int, key_width: int | None = None, heads: int = 1) -> Score:
     """The score of that name, sized for these queries and keys.
 
+    Where it compares vectors of one width and these have two, the keys are projected first.
+
     >>> score_named("aditive", 8)
     Traceback (most recent call last):
     regard.core.errors.UserError: unknown score 'aditive': did you mean 'additive'? Known: ...
     """
-    return score_class(name).sized(width, key_width or width, heads)
+    score = score_class(name)
+    if score.equal_widths and key_width not in (None, width):
+        return ProjectedKeys(score.sized(width, width, heads), key_width or width)
+    return score.sized(width, key_width or width, heads)
 
 
 def weigh_named(name: str, width: int) -> Weigh:
@@ -150,6 +156,7 @@ __all__ = [
     "Memory",
     "MixtureWindow",
     "Past",
+    "ProjectedKeys",
     "Read",
     "RelativeClipped",
     "RelativeSkewed",

@@ -57,14 +57,10 @@ class RelativeScore(Score, ABC):
     """
 
     has_future_terms = False
+    equal_widths = True
 
     def __init__(self, width: int, key_width: int | None = None, *, heads: int = 1) -> None:
         super().__init__(width, key_width)
-        if self.width != self.key_width:
-            raise UserError(
-                f"{type(self).__name__} compares vectors of one width, but width={self.width} and "
-                f"key_width={self.key_width}"
-            )
         self.heads = positive("heads", heads)
         self.scale = self.width**-0.5
 

@@ -29,6 +29,9 @@ class Score(nn.Module, ABC):
     sequential = False
     """Does a row need the weights of the row before it? Then rows are computed one by one."""
 
+    equal_widths = False
+    """Does it compare vectors of one width only?"""
+
     scale: float = 1.0
     """The factor on `product`."""
 
@@ -36,6 +39,11 @@ class Score(nn.Module, ABC):
         super().__init__()
         self.width = positive("width", width)
         self.key_width = width if key_width is None else positive("key_width", key_width)
+        if self.equal_widths and self.width != self.key_width:
+            raise UserError(
+                f"{type(self).__name__} compares vectors of one width, but width={self.width} and "
+                f"key_width={self.key_width}; Bilinear and Additive take two widths"
+            )
 
     @classmethod
     def sized(cls, width: int, key_width: int, heads: int) -> "Score":
@@ -91,21 +99,11 @@ class ProductScore(Score, ABC):
         """One matrix product; the scale goes on the smaller factor."""
         return (self.product(query) * self.scale) @ key.transpose(2, 3)
 
-    def one_width(self) -> None:
-        """Raise if keys and queries differ in width."""
-        if self.width != self.key_width:
-            raise UserError(
-                f"{type(self).__name__} compares vectors of one width, but width={self.width} and "
-                f"key_width={self.key_width}; Bilinear and Additive take two widths"
-            )
-
 
 class Dot(ProductScore):
     """e = q · k (Luong et al. 2015, eq. 8, dot)."""
 
-    def __init__(self, width: int, key_width: int | None = None) -> None:
-        super().__init__(width, key_width)
-        self.one_width()
+    equal_widths = True
 
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"]:
         """The queries as they are."""
@@ -115,9 +113,10 @@ class Dot(ProductScore):
 class ScaledDot(ProductScore):
     """e = q · k / √E (Vaswani et al. 2017, eq. 1)."""
 
+    equal_widths = True
+
     def __init__(self, width: int, key_width: int | None = None) -> None:
         super().__init__(width, key_width)
-        self.one_width()
         self.scale = self.width**-0.5
 
     def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"]:
@@ -153,11 +152,12 @@ class Cosine(ProductScore):
     The cosine with a vector of length zero is zero.
     """
 
+    equal_widths = True
+
     def __init__(
         self, width: int, key_width: int | None = None, *, beta: float | None = None
     ) -> None:
         super().__init__(width, key_width)
-        self.one_width()
         self.scale = 1.0 if beta is None else above_zero("beta", beta)
         self.beta = nn.Linear(self.width, 1) if beta is None else None
 
@@ -284,3 +284,30 @@ class Location(Score):
                 "build it with a larger longest"
             )
         return F.linear(query, self.point.weight[:keys])
+
+
+class ProjectedKeys(Score):
+    """A score of vectors of one width, for keys of another: e(q, W k).
+
+    W is learnt; it is applied in `prepare`, once per source. With Dot this is Bilinear.
+    """
+
+    def __init__(self, score: Score, key_width: int) -> None:
+        super().__init__(score.width, key_width)
+        self.inner, self.sequential, self.scale = score, score.sequential, score.scale
+        self.project = nn.Linear(key_width, score.key_width, bias=False)
+
+    def prepare(self, key: Float[Tensor, "B H K E"]) -> Float[Tensor, "B H K F"]:
+        """W k, prepared as the inner score prepares it."""
+        return self.inner.prepare(self.project(key))
+
+    def product(self, query: Float[Tensor, "B H Q E"]) -> Float[Tensor, "B H Q F"] | None:
+        """Those of the inner score."""
+        return self.inner.product(query)
+
+    def forward(
+        self, query: Float[Tensor, "B H Q E"], key: Float[Tensor, "B H K F"], past: Past = START
+    ) -> Float[Tensor, "B H Q K"]:
+        """The inner score."""
+        scores: Tensor = self.inner(query, key, past)
+        return scores

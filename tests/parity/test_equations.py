@@ -10,7 +10,9 @@ from torch import Tensor
 from regard.attention import (
     SCORES,
     WEIGHS,
+    Bilinear,
     Past,
+    ProjectedKeys,
     Score,
     Weigh,
     padding,
@@ -282,3 +284,16 @@ def test_relative_scores_need_no_tensor_of_pairs_times_width() -> None:
         score(query, key, Past())
     biggest = max(event.self_cpu_memory_usage for event in run.events())
     assert biggest < naive / 16
+
+
+def test_keys_of_another_width_are_projected_before_a_score_of_one_width() -> None:
+    query, key = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 5, 10)
+    for name in SCORES:
+        score = score_named(name, 6, 10, heads=3)
+        assert score(query, score.prepare(key)).shape == (2, 3, 4, 5)
+    dot = score_named("dot", 6, 10)
+    assert isinstance(dot, ProjectedKeys)
+    bilinear = Bilinear(6, 10)
+    bilinear.turn.weight.data = dot.project.weight.data.T
+    expected = bilinear(query, bilinear.prepare(key))
+    assert torch.allclose(dot(query, dot.prepare(key)), expected, atol=1e-5)
