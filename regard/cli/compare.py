@@ -23,9 +23,19 @@ def compare(
             "leaves the key out. Several keys: every value with every other.",
         ),
     ],
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="What is compared, such as accuracy or test.accuracy; else that of the recipe's "
+            "figure, or the one in train.monitor."
+        ),
+    ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of each value.")] = 5,
     changes: ChangesOption = None,
     data: DataOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="The comparison's folder in --runs; else compare-RECIPE.")
+    ] = None,
     runs: Annotated[Path, typer.Option(help="The folder in which runs are kept.")] = Path("runs"),
     workers: Annotated[
         int | None, typer.Option(help="Runs at a time; else one for every two cores.")
@@ -45,13 +55,17 @@ def compare(
     from regard.runs.run import data_folder
 
     comparison = Comparison(
-        recipe=recipe, vary=parse_vary(vary), seeds=seeds, changes=tuple(changes or ())
+        recipe=recipe,
+        vary=parse_vary(vary),
+        seeds=seeds,
+        changes=tuple(changes or ()),
+        metric=metric,
     )
 
     def progress(line: str) -> None:
         typer.echo(line, err=True)
 
-    folder = comparison_folder(recipe, comparison.vary, runs)
+    folder = comparison_folder(recipe, comparison.vary, runs, name)
     table = run_comparison(
         comparison, folder, data_folder(data), workers=workers, progress=progress
     )
@@ -91,6 +105,7 @@ def _shown(table: "ComparisonTable") -> None:
             f"{row.parameters:,}",
             f"{row.seconds:.1f}",
             f"{row.memory / 1e6:.0f}",
+            style="bold" if several and row is table.best else None,
         )
     Console().print(lines)
 

@@ -10,7 +10,6 @@ from regard.cli.train import finish
 
 if TYPE_CHECKING:
     from regard.runs.recipe import Figure, Recipe
-    from regard.runs.run import Run
 
 
 def reproduce(
@@ -46,7 +45,6 @@ def reproduce(
     if not (folder / "metrics.json").exists():
         place = data_folder(data)
         run = open_run(folder, data, device) if started else create(chosen, folder, place, device)
-        check_figure(chosen.figure, run)
         finish(run)
     figure, value = chosen.figure, _measured(chosen.figure, folder)
     typer.echo(f"{recipe}: {_compared(figure, value)}")
@@ -88,22 +86,6 @@ def _refuse_another(recipe: "Recipe", folder: Path) -> None:
             f"{folder}: there is a run of another recipe: {'; '.join(differ)}; "
             "choose another --name"
         )
-
-
-def check_figure(figure: "Figure", run: "Run") -> None:
-    """Refuse a figure that will not be measured, as far as that can be told before training."""
-    import torch
-
-    from regard.core.errors import choose
-    from regard.tasks.task import OpenTask
-    from regard.train.evaluate import FirstBatch
-
-    choose("split of figure", figure.split, dict.fromkeys(run.task.splits))
-    if type(run.task).score is not OpenTask.score:
-        return  # has metrics of whole predictions, which a model without training takes long for
-    with torch.random.fork_rng(devices=[]):
-        figures = run.measured(FirstBatch(run.task.evaluation(figure.split)))
-    choose("metric of figure", figure.metric, figures)
 
 
 def _measured(figure: "Figure", folder: Path) -> float:

@@ -8,18 +8,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from regard.core.errors import UserError, positive
+from regard.core.atomic import os_errors_as_user_errors
+from regard.core.errors import UserError, choose, positive
 from regard.core.protocols import ProgressCallback, no_progress
 from regard.explain.statistics import Interval, interval, paired_p
 from regard.inference.workers import cores
-from regard.runs.recipe import Recipe, read_recipe, shipped_recipes
-from regard.runs.run import write_text
+from regard.runs.checks import check_run, scores_predictions
+from regard.runs.recipe import Recipe, read_recipe, read_utf8, shipped_recipes
+from regard.runs.run import prepare, write_text
+from regard.tasks.task import OpenTask
+from regard.train.parallel.world import World
 
 _Values = tuple[str, ...]
 """One value of each key that varies, as for `--set`; an empty value removes the key."""
@@ -36,6 +40,9 @@ class Comparison:
     seeds: int = 5
     changes: tuple[str, ...] = ()
     """Further changes of the recipe, for all values."""
+    metric: str | None = None
+    """What is compared, such as `accuracy` or `test.accuracy`; else the metric of the recipe's
+    figure, or else that of `train.monitor`."""
 
     def __post_init__(self) -> None:
         positive("seeds", self.seeds)
@@ -143,6 +150,12 @@ class ComparisonTable:
     better: str
     rows: tuple[ComparisonRow, ...]
 
+    @property
+    def best(self) -> ComparisonRow:
+        """The row with the best mean."""
+        sign = 1 if self.better == "lower" else -1
+        return min(self.rows, key=lambda row: sign * row.metric.mean)
+
 
 def run_comparison(
     comparison: Comparison,
@@ -153,11 +166,17 @@ def run_comparison(
     progress: ProgressCallback = no_progress,
 ) -> ComparisonTable:
     """Train all runs that are not finished, and collect their figures."""
-    wanted = [
-        (values, seed, _prepare_folder(comparison, folder, values, seed))
-        for values in comparison.rows
-        for seed in range(comparison.seeds)
-    ]
+    every = list(product(comparison.rows, range(comparison.seeds)))
+    places = [_place(comparison, folder, values, seed) for values, seed in every]
+    unfinished = {
+        values
+        for (values, _), (_, where) in zip(every, places, strict=True)
+        if not (where / "metrics.json").exists()
+    }
+    _check_rows(comparison, unfinished, folder, data)
+    for recipe, where in places:
+        _write_recipe(recipe, where, folder)
+    wanted = [(*each, where) for each, (_, where) in zip(every, places, strict=True)]
     missing = [where for _, _, where in wanted if not (where / "metrics.json").exists()]
     if missing:
         progress(f"{len(missing)} of {len(wanted)} runs to train, in {folder}")
@@ -165,23 +184,50 @@ def run_comparison(
     return _collect(comparison, wanted)
 
 
-def _prepare_folder(comparison: Comparison, folder: Path, values: _Values, seed: int) -> Path:
-    """The folder of one run, with its recipe beside it; a different recipe there is an error."""
+def _place(comparison: Comparison, folder: Path, values: _Values, seed: int) -> tuple[Recipe, Path]:
+    """The recipe and the folder of one run; a different recipe there is an error."""
     named = (f"{key}={value}" for key, value in zip(comparison.vary, values, strict=True))
     name = "".join(each if each.isalnum() or each in "-_.=," else "-" for each in ",".join(named))
     recipe = comparison.read(values, seed)
     where = folder / name / f"seed-{recipe.train.seed}"
     file = where.with_suffix(".toml")
-    text = recipe.to_toml()
-    if file.exists() and file.read_text(encoding="utf-8") != text:
+    if file.exists() and read_utf8(file) != recipe.to_toml():
         raise UserError(
             f"{file}: this is a comparison of another recipe; choose another folder with "
             f"--runs, or remove {folder}"
         )
+    return recipe, where
+
+
+def _check_rows(
+    comparison: Comparison, rows: Collection[_Values], folder: Path, data: Path
+) -> None:
+    """Raise if a run of any of these values could not be trained, before one is."""
+    opened: dict[str, OpenTask] = {}
+    for values in comparison.rows:
+        if values not in rows:
+            continue
+        try:
+            run, _ = prepare(comparison.read(values, 0), folder, data, "cpu", opened=opened)
+            figures = check_run(run, World())
+            metric, split, _ = _metric_of(run.recipe, comparison.metric)
+            choose("split", split, dict.fromkeys(run.task.splits))
+            if not scores_predictions(run.task):
+                choose("metric", metric, figures)
+        except UserError as error:
+            pairs = zip(comparison.vary, values, strict=True)
+            raise UserError(
+                f"{', '.join(f'{key}={value}' for key, value in pairs)}: {error}"
+            ) from None
+
+
+def _write_recipe(recipe: Recipe, where: Path, folder: Path) -> None:
+    """Leave the recipe of a run beside its folder."""
+    file = where.with_suffix(".toml")
     if not file.exists():
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, text)
-    return where
+        with os_errors_as_user_errors(folder):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, recipe.to_toml())
 
 
 def _train_all(
@@ -240,7 +286,7 @@ def _collect(
 ) -> ComparisonTable:
     """The figures of finished runs, as a table."""
     baseline = comparison.rows[0]
-    metric, split, better = _metric_of(comparison.read(baseline, 0))
+    metric, split, better = _metric_of(comparison.read(baseline, 0), comparison.metric)
     finished: dict[_Values, list[RunFigures]] = {values: [] for values in comparison.rows}
     for values, seed, folder in wanted:
         finished[values].append(_read_figures(folder, seed, metric, split))
@@ -253,12 +299,25 @@ def _collect(
     return ComparisonTable(comparison, metric, split, better, tuple(rows))
 
 
-def _metric_of(recipe: Recipe) -> tuple[str, str, str]:
-    """Metric, split and direction: those of the figure of the recipe, else the validation loss."""
-    figure = recipe.figure
-    if figure is None:
-        return "loss", "validation", "lower"
-    return figure.metric, figure.split, figure.better
+_LOWER_IS_BETTER = ("loss", "perplexity", "bits", "ter", "wer", "cer", "mse", "mae", "rmse")
+"""How the names of metrics begin of which less is better."""
+
+
+def _metric_of(recipe: Recipe, chosen: str | None = None) -> tuple[str, str, str]:
+    """Metric, split and direction: as chosen, or of the recipe's figure, or as it monitors."""
+    figure, train = recipe.figure, recipe.train
+    if chosen is None and figure is not None:
+        return figure.metric, figure.split, figure.better
+    if chosen is None:
+        return train.monitor, "validation", train.better
+    split, _, name = chosen.rpartition(".")
+    if name == train.monitor:
+        better: str = train.better
+    elif figure is not None and name == figure.metric:
+        better = figure.better
+    else:
+        better = "lower" if name.startswith(_LOWER_IS_BETTER) else "higher"
+    return name, split or "validation", better
 
 
 def _read_figures(folder: Path, seed: int, metric: str, split: str) -> RunFigures:
@@ -278,7 +337,11 @@ def _read_figures(folder: Path, seed: int, metric: str, split: str) -> RunFigure
     )
 
 
-def comparison_folder(recipe: str, keys: Iterable[str], runs: Path) -> Path:
-    """The folder of the runs of a comparison."""
-    name = recipe if recipe in shipped_recipes() else Path(recipe).stem
-    return runs / f"compare-{name}" / ",".join(keys).replace(".", "-")
+def comparison_folder(
+    recipe: str, keys: Iterable[str], runs: Path, name: str | None = None
+) -> Path:
+    """The folder of the runs of a comparison: of that name, or of its recipe and keys."""
+    if name is not None:
+        return runs / name
+    own = recipe if recipe in shipped_recipes() else Path(recipe).stem
+    return runs / f"compare-{own}" / ",".join(keys).replace(".", "-")

@@ -50,8 +50,8 @@ def check_constructor(recipe: Recipe, sizes: Mapping[str, object]) -> None:
     )
 
 
-def check_run(run: "Run", world: World) -> None:
-    """Raise for whatever would end the training later."""
+def check_run(run: "Run", world: World) -> dict[str, float]:
+    """Raise for whatever would end the training later; returns the metrics of one batch."""
     task, settings, model = run.task, run.recipe.train, run.model
     if settings.tensorboard and find_spec("tensorboard") is None:
         raise UserError(
@@ -70,6 +70,7 @@ def check_run(run: "Run", world: World) -> None:
             choose("metric", settings.monitor, figures)
         if run.recipe.figure is not None:
             _check_figure(run, run.recipe.figure, figures)
+    return figures
 
 
 def _try_training_batch(run: "Run", batch: Mapping[str, torch.Tensor]) -> None:
@@ -89,9 +90,13 @@ def _try_training_batch(run: "Run", batch: Mapping[str, torch.Tensor]) -> None:
 def _check_figure(run: "Run", figure: Figure, validation: Mapping[str, float]) -> None:
     """Raise if the figure will not be measured, as far as that can be told before training."""
     choose("split of figure", figure.split, dict.fromkeys(run.task.splits))
-    if type(run.task).score is not OpenTask.score:
-        return  # has metrics of whole predictions, which a model without training takes long for
-    choose("metric of figure", figure.metric, validation)
+    if not scores_predictions(run.task):
+        choose("metric of figure", figure.metric, validation)
+
+
+def scores_predictions(task: OpenTask) -> bool:
+    """Has it metrics of whole predictions? To compute them takes long without training."""
+    return type(task).score is not OpenTask.score
 
 
 def _wrong_model(recipe: Recipe) -> str:
@@ -112,7 +117,9 @@ def _models_for(task: type[OpenTask], sizes: Mapping[str, object] | None) -> str
 def _returned(model: type[nn.Module]) -> type | None:
     """What a model returns, by the annotation of its `forward`; None if there is none."""
     returned: object = inspect.signature(model.forward).return_annotation
-    return returned if isinstance(returned, type) and returned is not inspect.Signature.empty else None
+    return (
+        returned if isinstance(returned, type) and returned is not inspect.Signature.empty else None
+    )
 
 
 def _constructor_problem(

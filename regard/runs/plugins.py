@@ -210,19 +210,6 @@ def config_of(noun: str, name: str) -> type[Config]:
     return config
 
 
-def check_constructor(kind: str, model: type, config: Config, sizes: Mapping[str, object]) -> None:
-    """Raise if a model cannot be built from its config and the sizes of its task."""
-    signature = inspect.signature(model)
-    try:
-        signature.bind(config, **sizes)
-    except TypeError as error:
-        given = ", ".join(["config", *(f"{name}=..." for name in sizes)])
-        raise UserError(
-            f"{kind}: the task builds its models as {model.__name__}({given}), but this one takes "
-            f"{signature}: {error}"
-        ) from None
-
-
 def _load_entry_point(kind: PartKind, name: str) -> None:
     """Register the entry point of that name, if there is one and no part of ours has the name."""
     if name in kind.table or (kind.noun, name) in _LOADED:

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,7 +28,8 @@ from regard.core.protocols import Batches
 from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise_model
 from regard.look import Payload
-from regard.runs.plugins import allow_plugin, check_constructor
+from regard.runs.checks import check_constructor, check_kind_of_output, check_run
+from regard.runs.plugins import allow_plugin
 from regard.runs.provenance import provenance
 from regard.runs.recipe import Recipe, parse_recipe, read_utf8, shipped_recipes
 from regard.runs.transfer import lines, taken
@@ -42,7 +43,7 @@ from regard.tasks.abilities import (
 )
 from regard.tasks.task import OpenTask, Split
 from regard.train import durable
-from regard.train.evaluate import FirstBatch, evaluate
+from regard.train.evaluate import evaluate
 from regard.train.loop import TrainingResult, train
 from regard.train.parallel.world import process_group
 from regard.train.unfinished import unfinished_weights
@@ -93,14 +94,6 @@ class Run:
                     self.measure(result)
             world.barrier()
         return result
-
-    def check(self) -> None:
-        """Refuse what would be refused later: data to measure on, a metric to watch, a batch."""
-        held = {each: self.task.evaluation(each) for each in self.task.splits if each != "train"}
-        with torch.random.fork_rng(devices=[]):
-            figures = self.measured(FirstBatch(held["validation"]))
-        if self.recipe.train.monitor != "loss":
-            choose("metric", self.recipe.train.monitor, figures)
 
     def measured(self, batches: Batches) -> dict[str, float]:
         """The metrics of the task over some batches."""
@@ -206,27 +199,60 @@ def create(
     if not overwrite:
         _require_no_run(folder)
     with process_group(device_of_rank(device)) as world:
-        source = None if recipe.source is None else _source_run(recipe.source, device)
-        known = source is not None and (source.recipe.task == recipe.task or recipe.reads_as_source)
         if not world.is_main:
             world.barrier()  # for what the first process writes, the tokenised text included
             _require_visible(folder, world.rank)
-        saved = folder if not world.is_main else source.folder if source and known else None
-        task = recipe.task_class.open(recipe.data, data, saved)
-        task = task if source is None else task.initialise_from(source.task)
-        model = built(recipe, task, source, device)
-        began = () if source is None else _told_of(model, source, str(recipe.source))
-        run = Run(folder, recipe, task, model, (*began, *task.initialise(model)))
+        run, source = prepare(recipe, folder, data, device, saved=None if world.is_main else folder)
         if world.is_main:
-            task.batches()
-            run.check()  # a folder that is written has a recipe that works
-            with one_writer(folder):
+            check_run(run, world)
+            with _new_folder(folder), one_writer(folder):
                 if overwrite:
-                    remove_run(folder)
+                    remove_run(folder, source)
                 _require_no_run(folder)
-                write_run_folder(folder, recipe, task, data, source, task.example())
+                write_run_folder(folder, recipe, run.task, data, source, run.task.example())
             world.barrier()
     return run
+
+
+def prepare(
+    recipe: Recipe,
+    folder: Path,
+    data: Path,
+    device: str = "auto",
+    *,
+    saved: Path | None = None,
+    opened: dict[str, OpenTask] | None = None,
+) -> tuple[Run, Run | None]:
+    """A run with its initial weights, of which nothing is written, and the run it begins with.
+
+    `saved` is a folder with its tokenisers, if there is one. Tasks on data that are in `opened` are
+    taken from there, and others are added to it.
+    """
+    check_kind_of_output(recipe)
+    source = None if recipe.source is None else _source_run(recipe.source, device)
+    if saved is None and source is not None:
+        known = source.recipe.task == recipe.task or recipe.reads_as_source
+        saved = source.folder if known else None
+    opened = {} if opened is None else opened
+    key = f"{recipe.task} {recipe.data!r} {saved}"
+    if key not in opened:
+        opened[key] = recipe.task_class.open(recipe.data, data, saved)
+    task = opened[key] if source is None else opened[key].initialise_from(source.task)
+    model = built(recipe, task, source, device)
+    began = () if source is None else _told_of(model, source, str(recipe.source))
+    return Run(folder, recipe, task, model, (*began, *task.initialise(model))), source
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[None]:
+    """Inside, a folder is filled; if that fails and it was not there before, it is removed."""
+    new = not folder.exists()
+    try:
+        yield
+    except BaseException:
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _require_no_run(folder: Path) -> None:
@@ -238,11 +264,13 @@ def _require_no_run(folder: Path) -> None:
         )
 
 
-def remove_run(folder: Path) -> None:
+def remove_run(folder: Path, source: Run | None) -> None:
     """Remove the run in a folder, its recipe first; a folder that is no run is left alone."""
     if not (folder / "recipe.toml").exists():
         return
     read_run_config(folder)
+    if source is not None and source.folder.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{folder}: the new run begins with this one; choose another --name")
     with os_errors_as_user_errors(folder):
         (folder / "recipe.toml").unlink()
         for each in folder.iterdir():
@@ -345,7 +373,7 @@ def built(recipe: Recipe, task: OpenTask, source: Run | None, device: str) -> nn
     kind, sizes = recipe.model_class, dict[str, object](task.sizes)
     if source is not None:
         sizes["source"] = source.model
-    check_constructor(recipe.kind, kind, recipe.model, sizes)
+    check_constructor(recipe, sizes)
     return kind(recipe.model, **sizes).to(device_of_rank(device))
 
 

@@ -85,6 +85,7 @@ class Answering(Tokenised):
     """-log p of the two ends of an answer, their mean; items are windows."""
 
     Data = Questions
+    output = Spans
     usage = "printf 'Who came?\\tAnn came.\\n' | regard predict {run}"
 
     data: Questions

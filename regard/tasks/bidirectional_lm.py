@@ -53,6 +53,7 @@ class BidirectionalLM(OpenTask):
     """-log p of the word after and the word before; batches have `characters` too."""
 
     Data = SpelledTexts
+    output = BothDirections
     usage = "model.source = {run} in a recipe of classify or tag"
 
     text: LanguageModelling

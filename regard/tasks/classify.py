@@ -70,6 +70,7 @@ class Classification(Labelling):
     """-log p of the class of each text, summed."""
 
     Data = Examples
+    output = Classes
     usage = "regard predict {run} < texts.txt"
 
     data: Examples

@@ -102,6 +102,7 @@ class LanguageModelling(Tokenised):
     """-log p of each next token, summed; batches have `tokens` and `targets`."""
 
     Data = Texts
+    output = NextTokens
     usage = "regard generate {run} --prompt 'Once upon'"
 
     data: Texts

@@ -121,6 +121,7 @@ class MaskedLM(Tokenised):
     """-log p of hidden words and of whether a passage follows; items are hidden words."""
 
     Data = DocumentTexts
+    output = MaskedLMOutput
     usage = "echo 'What a [MASK] film.' | regard predict {run}"
 
     data: DocumentTexts

@@ -135,6 +135,7 @@ class Tagging(Labelling):
     """-log p of the tags of each sentence, summed; items are words."""
 
     Data = Columns
+    output = Tags
     usage = "regard predict {run} < sentences.txt"
 
     data: Columns

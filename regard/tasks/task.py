@@ -33,6 +33,7 @@ from regard.data.batch import ShardableBatches
 from regard.data.text.files import missing_file_error, read_lines
 from regard.data.text.tokeniser import Tokeniser
 from regard.datasets.table import command_to_get
+from regard.outputs.output import ModelOutput
 
 Split = Literal["train", "validation", "test"]
 
@@ -71,6 +72,8 @@ class OpenTask(ABC):
 
     Data: ClassVar[type[Config]]
     """What the `[data]` table of its recipes holds."""
+    output: ClassVar[type] = ModelOutput
+    """The kind of output that its models return."""
     usage: ClassVar[str]
     """What to do with a trained run in a folder `{run}`: a command."""
 

@@ -74,6 +74,7 @@ class Translation(OpenTask):
     """-log p of each token of the target, summed; batches are those of data/text/parallel.py."""
 
     Data = Pairs
+    output = NextTokens
     usage = "regard translate {run} < source.txt > target.txt"
 
     data: Pairs

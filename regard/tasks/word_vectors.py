@@ -99,6 +99,7 @@ class WordVectors(OpenTask):
     """Batches of words with what is near them, or of counts."""
 
     Data = Words
+    output = WordPairs
     usage = "regard neighbours {run} good bad"
 
     data: Words

@@ -71,8 +71,15 @@ def test_values_are_compared_over_seeds(regard: Regard, place: Path) -> None:
         assert row["low"] <= row["mean"] <= row["high"]
 
 
-def test_a_failed_run_is_told_with_its_reason(regard: Regard, place: Path) -> None:
+def test_a_failed_run_is_told_with_its_reason(
+    regard: Regard, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place / "text.txt").unlink()
+    done = regard("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1")
+    assert done.returncode == 2
+    assert "model.width=4: text.txt: no such file" in done.stderr
+    assert not (place / "runs").exists()
+    monkeypatch.setattr("regard.experiments.compare._check_rows", lambda *_: None)
     done = regard("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1")
     assert done.returncode == 2
     assert "training failed" in done.stderr
@@ -155,3 +162,17 @@ def test_cost_counts_and_draws(regard: Regard, place: Path) -> None:
         "recurrence",
         "convolution",
     ]
+
+
+@pytest.mark.usefixtures("_trained_here")
+def test_the_metric_and_the_name_of_a_comparison_can_be_chosen(regard: Regard, place: Path) -> None:
+    words = ("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1", "--json", *SHORT)
+    watched = regard(*words, "--set", "train.monitor=perplexity")
+    assert json.loads(watched.stdout)["metric"] == "perplexity"
+    done = regard(*words, "--metric", "perplexity", "--name", "mine")
+    row = json.loads(done.stdout)
+    assert (row["metric"], row["split"]) == ("perplexity", "validation")
+    assert (place / "runs" / "mine" / "model.width=4").is_dir()
+    wrong = regard(*words, "--metric", "test.loss", "--name", "other")
+    assert wrong.returncode == 2
+    assert "unknown split 'test'" in wrong.stderr

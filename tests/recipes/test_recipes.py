@@ -141,6 +141,8 @@ def shortened(name: str) -> list[str]:
     smaller = [f"data.{key}={value}" for key, value in SMALLER.items() if key in data]
     if data.get("learn_from") == "counts":
         smaller.append("data.validation=0.5")  # of a few texts, a fiftieth holds no counts
+    if recipe.train.weights == "average":
+        smaller.append("train.average=1")  # two updates leave fewer checkpoints than a whole run
     return [length, "train.log_every=1", *smaller]
 
 
