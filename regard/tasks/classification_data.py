@@ -60,7 +60,9 @@ class Examples(Config):
     """The most tokens there may be."""
     min_frequency: PositiveInt = 1
     max_length: PositiveInt | None = None
-    """How many tokens of a text are read; the rest is cut off."""
+    """How many tokens of a text are read, if fewer than the model can read."""
+    strict: bool = False
+    """Refuse texts that are longer than the model reads, rather than truncate them."""
     template: Literal["own", "gpt"] = "own"
     """The marks around texts: those of the tokeniser, if it has any; or a start, a delimiter and an
     extract mark behind its vocabulary, as GPT's classifiers read them."""

@@ -39,7 +39,7 @@ from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import Examples, all_examples, examples_of, pieces
 from regard.tasks.confusion import Confusion
 from regard.tasks.drafts import classification_draft
-from regard.tasks.over_texts import batches_over, learnt, placed_with
+from regard.tasks.over_texts import batches_over, learnt, placed_with, report_truncated
 from regard.tasks.problems import PROBLEMS, Label, Problem
 from regard.tasks.sampling import AUDIT_ROWS, every_batch, special_tokens
 from regard.tasks.task import LABELS, TOKENISER, Draft, Split, parts_of, read_labels
@@ -109,7 +109,7 @@ class Classification(Labelling):
             self.tokeniser,
             pairs,
             data.characters,
-            data.max_length,
+            self.longest,
             self.source,
             self.source_lowercase,
             self.template,

@@ -1,6 +1,8 @@
 """A model over numbered texts, in batches of about one length, and word vectors to begin with."""
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -15,6 +17,9 @@ from regard.data import BucketBatches, Tokeniser, train_tokeniser
 from regard.data.text.encoding import EncodedTexts
 from regard.data.text.vectors import read_vectors
 from regard.tasks.task import found
+
+
+_log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -53,6 +58,23 @@ def batches_over(
                 batches.numbers(0, index),
                 {name: each.to(device) for name, each in batch.items()},
             )
+
+
+def report_truncated(texts: EncodedTexts, where: Sequence[str], *, strict: bool) -> None:
+    """One warning for all texts that were truncated, with the first of them; an error if strict."""
+    cut = (texts.full_lengths > texts.tokens.lengths).nonzero()[:, 0].tolist()
+    if not cut:
+        return
+    first, (full, kept) = cut[0], (texts.full_lengths.tolist(), texts.tokens.lengths.tolist())
+    long = f"{where[first]}: {full[first]:,} tokens, of which the model reads {kept[first]:,}"
+    if strict:
+        raise UserError(f"{long}; shorten the text, or set data.strict = false to truncate it")
+    _warn_once(f"{long}; {len(cut):,} of {len(full):,} texts are truncated")
+
+
+@cache
+def _warn_once(text: str) -> None:
+    _log.warning("%s", text)
 
 
 def placed_with(model: nn.Module, batch: Batch) -> Batch:

@@ -48,7 +48,7 @@ from regard.tasks.classification_data import divided
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
 from regard.tasks.conll_metrics import Counted
 from regard.tasks.drafts import tagging_draft
-from regard.tasks.over_texts import batches_over, learnt, placed_with
+from regard.tasks.over_texts import batches_over, learnt, placed_with, report_truncated
 from regard.tasks.sampling import every_batch, sample_positions, special_tokens, take_rows
 from regard.tasks.task import (
     LABELS,
@@ -90,7 +90,10 @@ class Columns(Config):
     """Words as they are; or in pieces that are learnt, or those of the run to begin with. A word in
     pieces has the tag of its first one."""
     max_length: PositiveInt | None = None
-    """How many pieces of a sentence are read; words that are cut off are tagged unread."""
+    """How many pieces of a sentence are read, if fewer than the model can read; words that are cut
+    off are tagged unread."""
+    strict: bool = False
+    """Refuse texts that are longer than the model reads, rather than truncate them."""
     lowercase: bool = False
     """Look words up in lower case; spellings keep theirs."""
     digits: bool = False
@@ -169,7 +172,7 @@ class Tagging(Labelling):
     def numbers_of(self, texts: Sequence[Sequence[str]]) -> EncodedTexts:
         """Sentences of words as numbers."""
         if self.tokeniser.template is not None:
-            cut = TextReading(self.tokeniser, longest=self.data.max_length)
+            cut = TextReading(self.tokeniser, longest=self.longest)
             held = [_looked_up(each, self.data) for each in texts]
             return encode_word_pieces(held, cut, self.tokeniser.template)
         plain = TextReading(self.tokeniser)
@@ -191,6 +194,7 @@ class Tagging(Labelling):
         held = list(_sentences_of(self.data, self.folder, split))
         tags = [self.number_of(each, place) for each in held for place in range(len(each.tags))]
         texts = self.numbers_of([each.words for each in held])
+        report_truncated(texts, [each.where(0) for each in held], strict=self.data.strict)
         flat = torch.tensor([*tags, 0], dtype=torch.int32)
         return TaggedNumbers(texts, PackedSequences(flat, (texts.firsts or texts.tokens).lengths))
 

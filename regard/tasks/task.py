@@ -187,6 +187,10 @@ class OpenTask(ABC):
         """Why no checkpoint of another library can hold this run; None if one can."""
         return None
 
+    def limited_to(self, context: int) -> "OpenTask":
+        """The task for a model that reads at most so many tokens of an input."""
+        return self
+
     def initialise_from(self, source: "OpenTask") -> "OpenTask":
         """The task for a model that begins with another run; its batches may hold more."""
         return self

@@ -36,6 +36,14 @@ class Worded(Divided, Protocol):
     def origin(self) -> str:
         """Where a user gets the files."""
 
+    @property
+    def max_length(self) -> int | None:
+        """How many tokens of a text are read."""
+
+    @property
+    def strict(self) -> bool:
+        """Are longer texts refused rather than truncated?"""
+
 
 @dataclass(frozen=True)
 class Tokenised(OpenTask):
@@ -82,6 +90,8 @@ class Labelling(Tokenised):
     """The vocabulary of the run that the model begins with."""
     source_lowercase: bool = False
     """Does that run know words in lower case alone?"""
+    context: int | None = None
+    """How many tokens of a text the model can read, if that is limited."""
 
     def save(self, folder: Path) -> None:
         """Leave the tokeniser and the labels."""
@@ -92,6 +102,15 @@ class Labelling(Tokenised):
     def sizes(self) -> dict[str, int]:
         """The vocabulary and the number of labels."""
         return {**super().sizes, "classes": len(self.labels)}
+
+    def limited_to(self, context: int) -> "Labelling":
+        """Longer texts are truncated."""
+        return replace(self, context=context)
+
+    @property
+    def longest(self) -> int | None:
+        """How many tokens of a text are read, marks included; None for all."""
+        return min((n for n in (self.data.max_length, self.context) if n is not None), default=None)
 
     def initialise_from(self, source: OpenTask) -> "Labelling":
         """Batches hold the words in the vocabulary of the source too, if it is another."""

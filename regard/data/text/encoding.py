@@ -86,6 +86,8 @@ class EncodedTexts:
     source: PackedSequences | None = None
     firsts: PackedSequences | None = None
     swapped: "EncodedTexts | None" = None
+    full_lengths: Int[Tensor, "N"]
+    """The number of tokens of each text before it was truncated."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -128,11 +130,13 @@ def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedText
     names += ["source"] if reading.source is not None else []
     sides: dict[str, list[Tensor]] = {name: [] for name in names}
     lengths: list[Tensor] = [torch.zeros(0, dtype=torch.int32)]
+    full: list[Tensor] = [torch.zeros(0, dtype=torch.int64)]
     spellings = WordCharacters()
     left = iter(texts)
     while block := list(islice(left, ENCODE_BLOCK)):
         rows = _block(block, reading, spellings)
         count = rows.pop("lengths")
+        full.append(rows.pop("full", count))
         text = torch.arange(len(count)).repeat_interleave(count)  # [N]
         if reading.longest is not None and reading.template is None:
             place = torch.arange(len(text)) - (count.cumsum(0) - count)[text]
@@ -154,6 +158,7 @@ def encode_texts(texts: Iterable[_Pieces], reading: TextEncoding) -> EncodedText
         spelled=flat.get("spelled"),
         spellings=spellings if reading.characters else None,
         source=flat.get("source"),
+        full_lengths=torch.cat(full),
     )
 
 
@@ -203,8 +208,11 @@ def _framed(
         for text in block
     ]
     rows = iter(reading.tokeniser.encode_each([part for text in texts for part in text]))
-    held = [template.apply([next(rows) for _ in text], reading.longest) for text in texts]
+    numbers = [[next(rows) for _ in text] for text in texts]
+    held = [template.apply(each, reading.longest) for each in numbers]
+    full = [sum(map(len, each)) + template.size(len(each)) for each in numbers]
     return {
+        "full": torch.tensor(full),
         "tokens": torch.tensor([number for tokens, _ in held for number in tokens]),
         "parts": torch.tensor([part for _, parts in held for part in parts]),
         "lengths": torch.tensor([len(tokens) for tokens, _ in held]),
@@ -229,18 +237,21 @@ def encode_word_pieces(
     rows = iter(tokeniser.encode_each([word for text in texts for word in text]))
     tokens: list[list[int]] = []
     firsts: list[list[int]] = []
+    full: list[int] = []
     for text in texts:
         cut = [next(rows) or [tokeniser.unk] for _ in text]
         begin = list(accumulate(map(len, cut), initial=len(template.before)))
         numbers, _ = template.apply([[number for row in cut for number in row]], reading.longest)
         end = len(numbers) - len(template.after)
         tokens.append(numbers)
+        full.append(begin[-1] + len(template.after))
         firsts.append([each if each < end else _NOWHERE for each in begin[:-1]])
     return EncodedTexts(
         tokens=pack_rows(tokens),
         parts=pack_rows([[template.parts[0]] * len(each) for each in tokens]),
         pad=tokeniser.pad,
         firsts=pack_rows(firsts),
+        full_lengths=torch.tensor(full, dtype=torch.int64),
     )
 
 
