@@ -25,7 +25,9 @@ def generate_texts(
     max_tokens: Annotated[
         int | None, typer.Option(help="The most to write; else what the context holds, or 200.")
     ] = None,
-    temperature: Annotated[float, typer.Option(help="Below 1 is safer, above is wilder.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(help="Below 1 is safer, above is wilder; 0 is --greedy.")
+    ] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw from so many likeliest tokens; 0 is off.")] = 0,
     top_p: Annotated[float, typer.Option(help="Draw from this share of all chances.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Leave out tokens below this share.")] = 0.0,
@@ -46,7 +48,7 @@ def generate_texts(
 
     policy = (
         Greedy(repetition_penalty=repetition_penalty)
-        if greedy
+        if greedy or temperature == 0
         else Sampling(
             seed=seed,
             repetition_penalty=repetition_penalty,

@@ -2,8 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,8 +10,7 @@ import typer
 from regard.cli.options import DeviceOption, RunArgument, WeightsOption
 
 if TYPE_CHECKING:
-    from regard.core.inputs import Input
-    from regard.tasks.abilities import Prediction, Predicts
+    from regard.tasks.abilities import Prediction
 
 
 def predict(
@@ -28,7 +26,13 @@ def predict(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object a text, with probabilities.")
     ] = False,
-    chunk: Annotated[int, typer.Option(help="Texts held at a time; 1 answers at once.")] = 1024,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse texts longer than the model reads.")
+    ] = False,
+    chunk: Annotated[
+        int | None,
+        typer.Option(help="Texts held at a time; else 1 on a terminal, and 1024 elsewhere."),
+    ] = None,
     weights: WeightsOption = "float32",
     device: DeviceOption = "auto",
 ) -> None:
@@ -36,22 +40,45 @@ def predict(
 
     A file is read as the recipe reads its own if its name ends in .tsv, .csv or .jsonl, and a text
     a line otherwise; of a run whose texts were files, a file is a text. An empty line is a text
-    without words.
+    without words. A text that cannot be answered has an empty line, or an object with `error`, and
+    the exit code is 2.
     """
-    from regard.core.errors import positive
+    from regard.core.errors import UserError, positive
+    from regard.inference.each_input import inputs_of, predict_each, truncation
     from regard.runs.run import load
 
     opened = load(run, device, weights=weights)
-    positive("chunk", chunk)
-    number = 0
-    for some in _chunks(opened.predicts, files or [], chunk):
-        for prediction in opened.predicts.predict(opened.model, some):
-            number += 1
-            if as_json:
-                typer.echo(json.dumps({"number": number, **prediction.fields}, ensure_ascii=False))
-            else:
-                typer.echo(prediction.text or _choices(prediction))
-        sys.stdout.flush()
+    size = positive("chunk", chunk_size(files or []) if chunk is None else chunk)
+    given = inputs_of(opened.predicts, files or [])
+    refused, truncated = 0, 0
+    for number, (each, answer) in enumerate(
+        predict_each(opened, given, chunk=size, strict=strict), start=1
+    ):
+        if isinstance(answer, UserError):
+            refused += 1
+            typer.echo(f"regard: {answer}", err=True)
+            shown = json.dumps({"number": number, "error": str(answer)}) if as_json else ""
+        elif as_json:
+            shown = json.dumps({"number": number, **answer.fields}, ensure_ascii=False)
+        else:
+            shown = answer.text or _choices(answer)
+        typer.echo(shown)
+        if number % size == 0:
+            sys.stdout.flush()
+        if not isinstance(answer, UserError) and (problem := truncation(opened, each)):
+            truncated += 1
+            if truncated == 1:
+                typer.echo(f"regard: {problem}; the rest is not read", err=True)
+    sys.stdout.flush()
+    if truncated > 1:
+        typer.echo(f"regard: {truncated:,} texts were longer than the model reads", err=True)
+    if refused:
+        raise typer.Exit(2)
+
+
+def chunk_size(files: Sequence[str]) -> int:
+    """How many inputs are held at a time: one if a person types them."""
+    return 1 if not files and sys.stdin.isatty() else 1024
 
 
 def _choices(prediction: "Prediction") -> str:
@@ -60,17 +87,3 @@ def _choices(prediction: "Prediction") -> str:
         f"{json.dumps(each.text, ensure_ascii=False)} {each.probability:.3f}"
         for each in prediction.choices[:5]
     )
-
-
-def _chunks(task: "Predicts", files: Sequence[str], size: int) -> "Iterator[list[Input]]":
-    """The inputs of all files, or of stdin, so many at a time."""
-    from regard.data.text.files import STDIN, read_lines_if_any
-
-    inputs: Iterator[Input]
-    if files:
-        inputs = (each for path in files for each in task.inputs(path))
-    else:
-        read = read_lines_if_any(STDIN)
-        inputs = (task.parse(line, f"stdin:{number}") for number, (line,) in read)
-    while some := list(islice(inputs, size)):
-        yield some

@@ -95,6 +95,11 @@ class TextEncoder(nn.Module):
         initialise_normal(self)
         self._begin_tables()
 
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.config.context
+
     @torch.no_grad()
     def _begin_tables(self) -> None:
         """Scale tokens and positions to `init_range`; positions may be waves."""

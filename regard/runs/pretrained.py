@@ -27,7 +27,7 @@ from regard.hub.store import SHARD_BYTES
 from regard.layers.text_encoder import real_of
 from regard.models.text.bert import BERT
 from regard.runs.recipe import Recipe, build_recipe, config_values, set_value
-from regard.runs.run import Run, write_run_folder, write_text
+from regard.runs.run import Run, limited, write_run_folder, write_text
 from regard.tasks import TASKS
 from regard.tasks.abilities import EncodesTexts, HasLabels
 from regard.tasks.task import LABELS, OpenTask, write_labels
@@ -66,6 +66,7 @@ def from_pretrained(
                 f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
             )
     told = (*loaded.notes, *folder_notes(folder), *_told_of(folder, loaded, sides))
+    task = limited(task, loaded.model)
     return Run(folder, recipe, task, loaded.model.to(pick_device(device)), told)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import overload
 
 import torch
 from safetensors import SafetensorError
@@ -24,7 +25,7 @@ from regard.core.device import device_of_rank, peak_bytes
 from regard.core.errors import UserError, choose, command, nearest
 from regard.core.inputs import Input, check_kind
 from regard.core.lock import LOCK, one_writer
-from regard.core.protocols import Batches
+from regard.core.protocols import Batches, Bounded
 from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise_model
 from regard.look import Payload
@@ -59,6 +60,9 @@ SOURCE = "source"
 
 _EXAMPLE_CHARACTERS = 2000
 """The most that a run keeps of its example."""
+SeveralInputs = list[str] | list[Input] | list[Input | str] | tuple[Input | str, ...]
+"""Inputs, or lines that `task.parse` takes; a string alone is one line, not many."""
+
 _FORMAT = 1
 """Of the run folder; a folder of a later format is refused rather than misread."""
 
@@ -128,7 +132,7 @@ class Run:
         if workers == 1 or not isinstance(self.task, ScoresOutputs):
             return {**metrics, **self.task.score(self.model, split)}
         scores = self.task.score_outputs(
-            lambda inputs: self.translate(inputs, workers, split), split
+            lambda inputs: self.translate(list(inputs), workers, split), split
         )
         return {**metrics, **scores}
 
@@ -140,16 +144,31 @@ class Run:
             raise unsupported(self.folder, self.recipe.task, "generation")
         yield from self.task.generate(self.model, prompt, request, stops)
 
+    @overload
     def translate(
-        self, inputs: Sequence[Input | str], workers: int | None = 1, name: str = "input"
-    ) -> list[str]:
-        """The best output for each input, by this process or by worker processes.
+        self, inputs: Input | str, workers: int | None = 1, name: str = "input"
+    ) -> str: ...
+
+    @overload
+    def translate(
+        self, inputs: SeveralInputs, workers: int | None = 1, name: str = "input"
+    ) -> list[str]: ...
+
+    def translate(
+        self,
+        inputs: Input | str | SeveralInputs,
+        workers: int | None = 1,
+        name: str = "input",
+    ) -> str | list[str]:
+        """The best output for an input or for each of several, by this process or by workers.
 
         A string is a line as `task.parse` takes it: a text, or the path of a file. Workers have
         the weights in the folder. `name` is what warnings call the lines.
         """
         from regard.inference.workers import translate
 
+        if isinstance(inputs, Input | str):
+            return self.translate([inputs], workers, name)[0]
         every = translate(self, inputs, name=name, workers=workers, chunk=max(1, len(inputs)))
         return [each.text for each in every]
 
@@ -160,11 +179,19 @@ class Run:
             raise unsupported(self.folder, self.recipe.task, "prediction")
         return self.task
 
-    def predict(self, inputs: Sequence[Input | str]) -> list[Prediction]:
-        """A prediction for each input: a class, or a tag for each word.
+    @overload
+    def predict(self, inputs: Input | str) -> Prediction: ...
+
+    @overload
+    def predict(self, inputs: SeveralInputs) -> list[Prediction]: ...
+
+    def predict(self, inputs: Input | str | SeveralInputs) -> Prediction | list[Prediction]:
+        """The prediction for an input or for each of several: a class, or a tag for each word.
 
         A string is a line as `task.parse` takes it: a text, or the path of a file.
         """
+        if isinstance(inputs, Input | str):
+            return self.predict([inputs])[0]
         task = self.predicts
         parsed = [
             task.parse(each, f"line {number}") if isinstance(each, str) else each
@@ -239,6 +266,7 @@ def prepare(
         opened[key] = recipe.task_class.open(recipe.data, data, saved)
     task = opened[key] if source is None else opened[key].initialise_from(source.task)
     model = built(recipe, task, source, device)
+    task = limited(task, model)
     began = () if source is None else _told_of(model, source, str(recipe.source))
     return Run(folder, recipe, task, model, (*began, *task.initialise(model))), source
 
@@ -310,7 +338,8 @@ def open_run(
     task = recipe.task_class.open(recipe.data, data or Path(str(config["data"])), folder)
     source = None if recipe.source is None else load(folder / SOURCE, device)
     task = task if source is None else task.initialise_from(source.task)
-    run = Run(folder, recipe, task, built(recipe, task, source, device))
+    model = built(recipe, task, source, device)
+    run = Run(folder, recipe, limited(task, model), model)
     weights = folder / "model.safetensors"
     if weights.exists():
         load_weights(run.model, read_weights(weights), source=str(weights))
@@ -375,6 +404,11 @@ def built(recipe: Recipe, task: OpenTask, source: Run | None, device: str) -> nn
         sizes["source"] = source.model
     check_constructor(recipe, sizes)
     return kind(recipe.model, **sizes).to(device_of_rank(device))
+
+
+def limited(task: OpenTask, model: nn.Module) -> OpenTask:
+    """The task for a model that may not read inputs of any length."""
+    return task.limited_to(model.context_limit) if isinstance(model, Bounded) else task
 
 
 def data_folder(given: Path | None) -> Path:

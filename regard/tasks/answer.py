@@ -29,7 +29,7 @@ from regard.data.text.windows import EncodedWindows, PassageWindow, Windowing
 from regard.outputs.spans import Spans
 from regard.tasks.abilities import Prediction, Reading
 from regard.tasks.classification_data import divided
-from regard.tasks.over_texts import learnt, placed_with
+from regard.tasks.over_texts import check_window, learnt, placed_with
 from regard.tasks.squad_metrics import exact_match, f1, over_all
 from regard.tasks.task import TOKENISER, FileOrShare, Split, found, parts_of
 from regard.tasks.tokenised import Tokenised
@@ -121,6 +121,11 @@ class Answering(Tokenised):
             stride=data.stride,
             longest_question=data.longest_question,
         )
+
+    def limited_to(self, context: int) -> "Answering":
+        """Its windows must fit."""
+        check_window(self.data.window, context)
+        return self
 
     def questions(self, split: Split) -> list[PassageQuestion]:
         """The questions of a split."""

@@ -151,6 +151,7 @@ class Classification(Labelling):
             examples = [each for each in examples if any(map(str.strip, each.texts))]
         classes = [self.target_of(each) for each in examples]
         texts = encode_texts((pieces(each.texts, self.data) for each in examples), self.reading)
+        report_truncated(texts, [each.where for each in examples], strict=self.data.strict)
         return LabelledNumbers(texts, self.problem.stack(classes), self.problem)
 
     def target_of(self, example: LabelledExample) -> int | list[float]:

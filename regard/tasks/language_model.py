@@ -36,9 +36,11 @@ from regard.data import load_tokeniser as load_tokeniser
 from regard.data.cache import copy_stdin
 from regard.data.text.files import STDIN
 from regard.decode import GenerationRequest, TextPiece, stream_text
+from regard.decode.sliding import SlidingStepper
 from regard.outputs.next_token import NextTokens
 from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
 from regard.tasks.drafts import language_draft
+from regard.tasks.over_texts import check_window, warn_once
 from regard.tasks.sampling import every_batch, take_rows
 from regard.tasks.task import TOKENISER, Draft, FileOrShare, Split, found, text_of
 from regard.tasks.tokenised import Tokenised
@@ -106,6 +108,8 @@ class LanguageModelling(Tokenised):
     usage = "regard generate {run} --prompt 'Once upon'"
 
     data: Texts
+    context: int | None = None
+    """How many tokens the model can read, if that is limited."""
 
     @classmethod
     def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
@@ -120,6 +124,11 @@ class LanguageModelling(Tokenised):
         if saved is None:
             return cls(data, folder, _new_tokeniser(data, folder))
         return cls(data, folder, load_tokeniser(saved / TOKENISER))
+
+    def limited_to(self, context: int) -> "LanguageModelling":
+        """Texts after which something is predicted are read from so many tokens before the end."""
+        check_window(self.data.window, context)
+        return replace(self, context=context)
 
     def data_kept(self, data: Config) -> Config:
         """With the file that a text on stdin was copied to."""
@@ -217,6 +226,15 @@ class LanguageModelling(Tokenised):
         tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
         device = next(model.parameters()).device
         request = replace(request, device=device, stop=frozenset(request.stop) | self.ends)
+        limit, wanted = self.context, request.max_tokens
+        if limit is not None and wanted is None and len(tokens) > limit:
+            wanted = limit
+            request = replace(request, max_tokens=wanted)
+        if limit is not None and wanted is not None and len(tokens) + wanted - 1 > limit:
+            warn_once(f"the model reads {limit:,} tokens; of a longer text it reads the end")
+            sliding = SlidingStepper(stepper, limit)
+            yield from stream_text(sliding, [tokens], self.tokeniser, request, stops=stops)
+            return
         yield from stream_text(stepper, [tokens], self.tokeniser, request, stops=stops)
 
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
@@ -225,7 +243,7 @@ class LanguageModelling(Tokenised):
             return [self._next(_stepper(model), model, self._text(each)) for each in inputs]
 
     def _next(self, stepper: Stepper[Selectable], model: nn.Module, text: str) -> Prediction:
-        ids = self.tokeniser.encode(text)
+        ids = self._ids(text)
         tokens = torch.tensor([ids], device=next(model.parameters()).device)  # [1,T]
         logits, _ = stepper.step(tokens[:, -1], stepper.start({"tokens": tokens}))  # [1,V]
         best, numbers = logits[0].float().softmax(-1).topk(min(_CHOICES, logits.shape[1]))
@@ -244,7 +262,7 @@ class LanguageModelling(Tokenised):
     def read(self, model: nn.Module, given: Input) -> Reading:
         """Run the model on a text; each token attends to those before it."""
         text = self._text(given)
-        tokens = torch.tensor([self.tokeniser.encode(text)], device=next(model.parameters()).device)
+        tokens = torch.tensor([self._ids(text)], device=next(model.parameters()).device)
         with eval_mode(model), torch.no_grad():
             model({"tokens": tokens}, None)
         return Reading(title=text, axes={"position": Tokens(labels=self._labels(text))})
@@ -256,9 +274,14 @@ class LanguageModelling(Tokenised):
             raise UserError("the text is empty")
         return text
 
+    def _ids(self, text: str) -> list[int]:
+        """The tokens of a text, as many from its end as the model reads."""
+        return self.tokeniser.encode(text)[-(self.context or 0) :]
+
     def _labels(self, text: str) -> tuple[str, ...]:
-        """The part of the text that each token stands for."""
-        return tuple(text[begin:end] for begin, end in self.tokeniser.offsets(text))
+        """The part of the text that each of these tokens stands for."""
+        spans = self.tokeniser.offsets(text)[-(self.context or 0) :]
+        return tuple(text[begin:end] for begin, end in spans)
 
     @classmethod
     def checkpoint_data(cls, context: int) -> dict[str, object]:
@@ -287,7 +310,7 @@ class LanguageModelling(Tokenised):
     def last_prediction(self, model: nn.Module, given: Input) -> LastPrediction:
         """The token that a model predicts after a text."""
         text = self._text(given)
-        tokens = torch.tensor([self.tokeniser.encode(text)], device=next(model.parameters()).device)
+        tokens = torch.tensor([self._ids(text)], device=next(model.parameters()).device)
 
         def log_probability() -> Float[Tensor, ""]:
             logits = NextTokens.of(model, {"tokens": tokens}).logits()[0, -1]

@@ -40,7 +40,7 @@ from regard.data.text.pretraining import PretrainingBatches, PretrainingInputs
 from regard.data.text.special_tokens import InputTemplate
 from regard.outputs.masked_lm import MaskedLMOutput, masked_in, pairs_in
 from regard.tasks.abilities import Choice, Prediction, Reading
-from regard.tasks.over_texts import learnt, placed_with
+from regard.tasks.over_texts import check_window, learnt, placed_with
 from regard.tasks.task import TOKENISER, Split, found, parts_of
 from regard.tasks.tokenised import Tokenised
 
@@ -285,13 +285,18 @@ class MaskedLM(Tokenised):
             for row in rows[1:]:
                 joined += [self.tokeniser.mask, *row]
             held.append(joined)
-        tokens, parts = self.template.apply(held)
-        if len(tokens) > self.data.window:
+        tokens, parts = self.template.apply(held, self.data.window)
+        if tokens.count(self.tokeniser.mask) < sum(row.count(self.tokeniser.mask) for row in held):
             raise UserError(
-                f"a text of {len(tokens)} tokens, marks included; this model was trained on "
-                f"{self.data.window} at most"
+                f"{texts[0][:60]!r}: a masked word is behind the {self.data.window} tokens, marks "
+                "included, that this model reads; shorten the text"
             )
         return tokens, parts
+
+    def limited_to(self, context: int) -> "MaskedLM":
+        """Its windows must fit."""
+        check_window(self.data.window, context)
+        return self
 
     def encode(self, inputs: Sequence[Input]) -> Batch:
         """Texts as a batch; only what is masked in the text is masked."""

@@ -18,7 +18,6 @@ from regard.data.text.encoding import EncodedTexts
 from regard.data.text.vectors import read_vectors
 from regard.tasks.task import found
 
-
 _log = logging.getLogger(__name__)
 
 
@@ -69,12 +68,22 @@ def report_truncated(texts: EncodedTexts, where: Sequence[str], *, strict: bool)
     long = f"{where[first]}: {full[first]:,} tokens, of which the model reads {kept[first]:,}"
     if strict:
         raise UserError(f"{long}; shorten the text, or set data.strict = false to truncate it")
-    _warn_once(f"{long}; {len(cut):,} of {len(full):,} texts are truncated")
+    warn_once(f"{long}; {len(cut):,} of {len(full):,} texts are truncated")
 
 
 @cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Log a warning, if this process has not logged it before."""
     _log.warning("%s", text)
+
+
+def check_window(window: int, context: int) -> None:
+    """Raise if training windows are longer than the model can read."""
+    if window > context:
+        raise UserError(
+            f"data.window={window} is more than the {context} tokens that the model can read; "
+            "lower data.window, or raise the model's context"
+        )
 
 
 def placed_with(model: nn.Module, batch: Batch) -> Batch:

@@ -39,6 +39,7 @@ from regard.tasks.abilities import (
     Subject,
 )
 from regard.tasks.drafts import translation_draft
+from regard.tasks.over_texts import warn_once
 from regard.tasks.sampling import every_batch, sample_positions, special_tokens, take_rows
 from regard.tasks.task import Draft, OpenTask, Split, text_of
 from regard.tasks.translation_data import (
@@ -82,6 +83,8 @@ class Translation(OpenTask):
     """Where the files of the data are."""
     numbering: PairTokenisers
     """From text to tokens, both sides."""
+    context: int | None = None
+    """How many tokens of a side the model can read, <eos> included, if that is limited."""
 
     @classmethod
     def draft(cls, files: Sequence[str], given: Mapping[str, object]) -> Draft:
@@ -155,7 +158,29 @@ class Translation(OpenTask):
     @cached_property
     def _training(self) -> tuple[EncodedPairs, PairCounts]:
         pairs = self.texts("train")
-        return encode_pairs(pairs, self.numbering, longest=self.data.max_length)
+        limits = (self.data.max_length, None if self.context is None else self.context - 1)
+        longest = min((each for each in limits if each is not None), default=None)
+        return encode_pairs(pairs, self.numbering, longest=longest)
+
+    def limited_to(self, context: int) -> "Translation":
+        """Longer pairs are not learnt from; what is measured and translated is truncated."""
+        return replace(self, context=context)
+
+    def _fitting(self, text: str, where: str, tokeniser: Tokeniser) -> str:
+        """As much of a text as the model can read; a warning if that is not all."""
+        if self.context is None or len(text.encode()) < self.context:
+            return text
+        spans = tokeniser.offsets(text)
+        if len(spans) < self.context:
+            return text
+        warn_once(
+            f"{where}: {len(spans):,} tokens, of which the model reads {self.context - 1:,}; the "
+            "rest is left out, here and of longer ones"
+        )
+        kept = text[: spans[self.context - 2][1]]
+        while len(tokeniser.offsets(kept)) >= self.context:  # tokens may differ at the new end
+            kept = kept[:-1]
+        return kept
 
     @property
     def kept(self) -> PairCounts:
@@ -187,7 +212,15 @@ class Translation(OpenTask):
 
     def evaluation(self, split: Split) -> BucketBatches:
         """The batches that measure: every pair once, empty and long ones too."""
-        pairs, _ = encode_pairs(self.texts(split), self.numbering, whole=True)
+        sides = (self.numbering.source, self.numbering.target)
+        fitting = (
+            tuple(
+                self._fitting(text, f"{split}:{number}", side)
+                for text, side in zip(pair, sides, strict=True)
+            )
+            for number, pair in enumerate(self.texts(split), start=1)
+        )
+        pairs, _ = encode_pairs(((a, b) for a, b in fitting), self.numbering, whole=True)
         return BucketBatches(pairs.lengths, pairs.gather, seed=0, batch=self.data.evaluate_batch)
 
     def loss(self, model: nn.Module, batch: Batch, carry: Carry | None) -> Loss:
@@ -286,12 +319,15 @@ class Translation(OpenTask):
         """
         if not isinstance(model, Stepper):
             raise UserError(f"a {type(model).__name__} cannot translate: it has no start and step")
-        texts = [self._text(each) for each in inputs]
+        counted = range(1, len(inputs) + 1) if numbers is None else numbers
+        texts = [
+            self._fitting(self._text(each), f"{name}:{number}", self.numbering.source)
+            for each, number in zip(inputs, counted, strict=True)
+        ]
         places = [place for place, text in enumerate(texts) if text.strip()]
         given = [""] * len(texts) if begins is None else [readable(b, self.data) for b in begins]
         pairs = [(texts[place], given[place]) for place in places]
         asked, _ = encode_pairs(pairs, self.numbering, whole=True)
-        counted = range(1, len(texts) + 1) if numbers is None else numbers
         called = [counted[place] for place in places]
         lengths, beam = self._cut_lengths(asked, called, name), beam or self.beam
         prefixes = [asked.target[each][:-1].tolist() for each in range(len(places))]
@@ -380,7 +416,7 @@ class Translation(OpenTask):
 
     def source_axis(self, given: Input) -> Tokens:
         """The tokens that are read of a source, and the end."""
-        text = self._text(given)
+        text = self._fitting(self._text(given), "the source", self.numbering.source)
         parts = [text[begin:end] for begin, end in self.numbering.source.offsets(text)]
         most = self.data.max_length if self.data.too_long == "cut" else None
         return Tokens(labels=(*parts[:most], _END))

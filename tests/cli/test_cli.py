@@ -171,7 +171,10 @@ def test_errors_are_one_line_and_exit_code_two(regard: Regard, place: Path) -> N
         (["eval", "runs/none"], "this is no run folder"),
         (["resume", "runs/none"], "this is no run folder"),
         (["train", "small.toml", "--runs", "text.txt"], "text.txt/small: cannot be written"),
-        (["train", "small.toml", "--set", "data.window=9"], "model.context, or lower data.window"),
+        (
+            ["train", "small.toml", "--set", "data.window=9"],
+            "data.window=9 is more than the 8",
+        ),
     ):
         done = regard(*words)
         assert done.returncode == 2
@@ -206,13 +209,21 @@ def test_a_trained_model_writes_the_same_for_the_same_seed(regard: Regard, place
     assert regard(*words).stdout != piped.stdout.splitlines(keepends=True)[0]
 
 
-def test_a_prompt_longer_than_the_context_is_named(regard: Regard, place: Path) -> None:
+def test_a_text_goes_on_past_the_context(regard: Regard, place: Path) -> None:
     assert regard("train", "small.toml").returncode == 0
-    done = regard("generate", "runs/small", "--prompt", "to be or not to be")
-    assert done.returncode == 2
-    assert "the prompt has 18 tokens, but the context only 8" in done.stderr
+    words = ("generate", "runs/small", "--prompt", "to be", "--max-tokens", "40", "--seed", "1")
+    done = regard(*words, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["tokens"] == 40
+    done = regard("generate", "runs/small", "--prompt", "to be or not to be", "--json")
+    assert json.loads(done.stdout)["tokens"] == 8  # as many as the context has
+    greedy = regard(*words, "--greedy").stdout
+    assert regard(*words, "--temperature", "0").stdout == greedy
+
+
+def test_prompts_that_cannot_be_read_are_named(regard: Regard, place: Path) -> None:
+    assert regard("train", "small.toml").returncode == 0
     for text, message in (
-        ("to\nto be or not to be\n", "stdin:2: the prompt has 18 tokens"),
         (b"to\n\xff\n", "stdin:2: byte 1 of the line, 0xff, is not UTF-8"),
         ("to\nb\0\n", "stdin:2: byte 2 of the line is NUL"),
     ):
@@ -221,6 +232,6 @@ def test_a_prompt_longer_than_the_context_is_named(regard: Regard, place: Path) 
         assert done.stdout == regard("generate", "runs/small", "--greedy", text="to\r\n").stdout
     done = regard("generate", "runs/small", text="")
     assert (done.returncode, done.stdout) == (0, "")
-    done = regard("generate", "runs/small", "--prompt", "to", "--temperature", "0")
+    done = regard("generate", "runs/small", "--prompt", "to", "--temperature", "-1")
     assert done.returncode == 2
     assert "temperature" in done.stderr

@@ -403,5 +403,6 @@ def test_texts_with_nothing_to_guess_are_named(trained: Path, as_users_run_it: N
     run = load(trained, "cpu")
     with pytest.raises(UserError, match=r"'a cat': there is nothing to predict; write \[MASK\]"):
         run.predict(["a [MASK]", "a cat"])
-    with pytest.raises(UserError, match="trained on 16 at most"):
+    with pytest.raises(UserError, match=r"a masked word is behind the 16 tokens, marks included"):
         run.predict(["cat " * 30 + "[MASK]"])
+    assert run.predict("[MASK]" + " cat" * 30).fields["masks"]  # the end of a long text is not read

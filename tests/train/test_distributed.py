@@ -142,7 +142,7 @@ def places(monkeypatch: pytest.MonkeyPatch) -> list[torch.device]:
 
 def test_a_training_is_on_the_gpu_of_its_process(recipe: Path, places: list[torch.device]) -> None:
     runs, data = recipe.parent / "runs", recipe.parent
-    regard.cli.train.train_recipe(str(recipe), data=data, runs=runs)
+    regard.cli.train.train_recipe([str(recipe)], data=data, runs=runs)
     assert len(places) == 3  # joined by the command, joined by `create`, and the model
     regard.cli.train.resume(runs / "tiny", data=data)
     assert len(places) == 5

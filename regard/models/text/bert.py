@@ -78,6 +78,11 @@ class BERT(nn.Module):
         if source is not None:
             initialise_heads(self, source)
 
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.encoder.context_limit
+
     def forward(self, batch: Batch, carry: Carry | None = None) -> MaskedLMOutput:
         """The states, and what the heads predict from them."""
         states = self.encoder(batch)  # [B,T,D]

@@ -64,6 +64,11 @@ class BERTClassifier(nn.Module):
         if source is not None and not config.fresh:
             initialise_heads(self, source)
 
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.encoder.context_limit
+
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """The classes of each text."""
         return Classes(self.output(self.drop(self.pooler(self.encoder(batch)))))

@@ -50,6 +50,11 @@ class BERTReader(nn.Module):
         if source is not None:
             initialise_heads(self, source)
 
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.encoder.context_limit
+
     def forward(self, batch: Batch, carry: Carry | None = None) -> Spans:
         """Scores of each token as the first and as the last of an answer."""
         first, last = self.output(self.drop(self.encoder(batch))).unbind(2)  # [B,T]

@@ -55,6 +55,11 @@ class BERTTagger(nn.Module):
         if source is not None:
             initialise_heads(self, source)
 
+    @property
+    def context_limit(self) -> int:
+        """The most tokens it can read."""
+        return self.encoder.context_limit
+
     def forward(self, batch: Batch, carry: Carry | None = None) -> Tags:
         """The tag of each word."""
         states = self.encoder(batch)  # [B,T,D]

@@ -31,6 +31,9 @@ from regard.outputs.classes import Classes
 class TextTransformer(nn.Module):
     """Self-attention over words, pooled, and a linear layer."""
 
+    context_limit: int
+    """The most tokens it can read; only learned positions bound it, and only then it is there."""
+
     class Config(WordFeaturesConfig):
         """What a recipe may choose."""
 
@@ -73,6 +76,8 @@ class TextTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.pool = AttentionPool(config.pool, width)
         self.output = nn.Linear(width, classes)
+        if config.position == "learned":
+            self.context_limit = config.context
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> Classes:
         """The classes of each text."""
