@@ -3,13 +3,16 @@
 Verbs import what they need when they run, so that `regard --help` answers at once.
 """
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Annotated
 
 import typer
 
+from regard import __version__
 from regard.cli import (
     align,
     audit,
@@ -37,6 +40,7 @@ from regard.cli import (
 
 app = typer.Typer(
     no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -79,8 +83,14 @@ def accept_plugins(
             "after the verb, and repeatedly.",
         ),
     ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, help="Print the version of regard.")
+    ] = False,
 ) -> None:
     """Allow the plugins that the command line names."""
+    if version:
+        typer.echo(f"regard {__version__}")
+        raise typer.Exit
     if plugin:
         from regard.runs.plugins import allow_plugin
 
@@ -118,12 +128,30 @@ def main() -> None:
 
     keep_freed_memory()
     try:
-        app(plugins_first(sys.argv[1:]))
+        try:
+            app(plugins_first(sys.argv[1:]))
+        finally:
+            sys.stdout.flush()
     except UserError as error:
-        print(f"regard: {error}", file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        _end(str(error))
+    except UnicodeEncodeError as error:
+        unknown = error.object[error.start : error.end]
+        _end(
+            f"this output cannot hold {unknown!a}, since its encoding is {error.encoding}; set "
+            "PYTHONIOENCODING=utf-8"
+        )
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        _end(f"{error.filename or 'stdout'}: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+
+
+def _end(problem: str) -> None:
+    """End with one line on stderr; what is left for stdout is dropped."""
+    print(f"regard: {problem}".encode(errors="backslashreplace").decode(), file=sys.stderr)
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(BAD_INPUT)

@@ -48,7 +48,7 @@ def predict(
     from regard.runs.run import load
 
     opened = load(run, device, weights=weights)
-    size = positive("chunk", chunk_size(files or []) if chunk is None else chunk)
+    size = positive("chunk", inputs_at_a_time(files or []) if chunk is None else chunk)
     given = inputs_of(opened.predicts, files or [])
     refused, truncated = 0, 0
     for number, (each, answer) in enumerate(
@@ -76,7 +76,7 @@ def predict(
         raise typer.Exit(2)
 
 
-def chunk_size(files: Sequence[str]) -> int:
+def inputs_at_a_time(files: Sequence[str]) -> int:
     """How many inputs are held at a time: one if a person types them."""
     return 1 if not files and sys.stdin.isatty() else 1024
 

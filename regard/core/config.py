@@ -15,9 +15,9 @@ regard.core.errors.UserError: unknown key 'train.clop': did you mean 'train.clip
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from regard.core.errors import UserError, nearest
@@ -28,6 +28,9 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+
+Seed = Annotated[int, Field(ge=0, lt=2**62)]
+"""A seed of random numbers; generators take no larger ones."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

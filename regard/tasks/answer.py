@@ -15,7 +15,7 @@ from pydantic import PositiveInt
 from torch import nn
 
 from regard.core.axes import Tokens
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError
 from regard.core.inputs import Input, Pair, check_kind
 from regard.core.mode import eval_mode
@@ -63,7 +63,7 @@ class Questions(Config):
     """How much better than an answer no answer must score to be given."""
     batch: PositiveInt = 16
     evaluate_batch: PositiveInt = 32
-    seed: int = 0
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

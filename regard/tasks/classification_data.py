@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import torch
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError
 from regard.data.batch import random_permutation
 from regard.data.cache import file_stamp
@@ -83,7 +83,7 @@ class Examples(Config):
     evaluate_batch: PositiveInt = 64
     limit: PositiveInt | None = None
     """Learn from so many examples only, drawn by the seed."""
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _agree(self) -> "Examples":

@@ -12,7 +12,7 @@ from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.core.axes import Tokens
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError
 from regard.core.inputs import Input
 from regard.core.mode import eval_mode
@@ -85,7 +85,7 @@ class Texts(Config):
     """Share of each target's probability that is spread over the vocabulary while training."""
     stop_at_end: bool = False
     """Does what is written end where the model ends a document?"""
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _agree(self) -> "Texts":

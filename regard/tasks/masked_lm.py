@@ -19,7 +19,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.core.axes import Tokens
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError
 from regard.core.inputs import Input, Pair, Text, check_kind
 from regard.core.mode import eval_mode
@@ -100,7 +100,7 @@ class DocumentTexts(Config):
     anew each time."""
     batch: PositiveInt = 32
     evaluate_batch: PositiveInt = 32
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _agree(self) -> "DocumentTexts":

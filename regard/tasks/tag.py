@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from regard.core.axes import Sentences as TextAxis
 from regard.core.axes import Tokens
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError, nearest
 from regard.core.inputs import Input, Text
 from regard.core.mode import eval_mode
@@ -112,7 +112,7 @@ class Columns(Config):
     evaluate_batch: PositiveInt = 64
     limit: PositiveInt | None = None
     """Learn from so many sentences only, drawn by the seed."""
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _agree(self) -> "Columns":

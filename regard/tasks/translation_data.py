@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError, choose
 from regard.data import Tokeniser, load_tokeniser, train_tokeniser
 from regard.data.text.parallel import ParallelText, without_line_ends
@@ -36,7 +36,7 @@ class Generated(Config):
     """How many to learn from."""
     validation: PositiveInt = 1000
     test: PositiveInt = 1000
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _known(self) -> "Generated":
@@ -103,7 +103,7 @@ class Pairs(Config):
     """How outputs are searched for."""
     scores: tuple[Literal["bleu", "multi_bleu", "chrf", "exact"], ...] = ("bleu", "chrf", "exact")
     """What outputs are measured by."""
-    seed: int = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _agree(self) -> "Pairs":

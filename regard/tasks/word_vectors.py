@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Carry, Loss
 from regard.data import (
@@ -91,7 +91,7 @@ class Words(Config):
     """How many characters n-grams have."""
     reference: str | None = None
     """A file of vectors to compare with: which words are alike."""
-    seed: int = 0
+    seed: Seed = 0
 
 
 @dataclass(frozen=True)

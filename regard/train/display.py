@@ -3,6 +3,9 @@
 import sys
 from typing import Protocol, TextIO, runtime_checkable
 
+_BAR_WIDTH = 20
+"""Of the bar, in columns of the terminal."""
+
 
 @runtime_checkable
 class Display(Protocol):
@@ -46,17 +49,22 @@ class LineDisplay:
 
 
 class BarDisplay:
-    """A progress bar with the latest values beside it."""
+    """A progress bar with the latest values beside it, as many as the terminal has room for."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.table import Column
 
+        # Columns share the width of the terminal, so those that must stay do not wrap or shrink.
+        bar, count = Column(min_width=_BAR_WIDTH), Column(no_wrap=True)
+        rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
         self.progress = Progress(
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=_BAR_WIDTH, table_column=bar),
+            MofNCompleteColumn(table_column=count),
+            TextColumn("{task.description}", markup=False, table_column=rest),
             console=Console(file=stream or sys.stderr),
+            expand=True,
         )
         self.task = self.progress.add_task("", total=None)
 

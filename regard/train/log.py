@@ -57,7 +57,7 @@ class Log:
         """Write the values since the previous line."""
         self._append(update, values)
         left = timedelta(seconds=round(seconds_left))
-        self.display.show(f"update {update}: {_format_values(values)}, {left} left", transient=True)
+        self.display.show(f"update {update}: {left} left, {_format_values(values)}", transient=True)
 
     def log_validation(self, update: int, metrics: Mapping[str, float], *, best: bool) -> None:
         """Write the metrics of a validation."""

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from regard.core.config import Config
+from regard.core.config import Config, Seed
 from regard.core.errors import UserError
 from regard.train.optimise import Optimiser
 from regard.train.schedule import Constant, Schedule
@@ -30,7 +30,7 @@ class Training(Config):
     """The dtype of matrix products (autocast)."""
     compile: bool = False
     """Compile the model with torch.compile: starts slowly and may then be faster."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """The seed of dropout and other sampling; data and initial weights have their own seeds."""
 
     weights: Literal["last", "best", "average"] = "last"

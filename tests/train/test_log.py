@@ -64,7 +64,7 @@ def test_lines_for_a_pipe_say_speed_and_time_left(tmp_path: Path) -> None:
         log.log_validation(50, {"loss": 2.25}, best=True)
     stream.close()
     assert (tmp_path / "shown").read_text().splitlines() == [
-        "update 50: loss 2.5, items_per_second 12,345, 0:01:15 left",
+        "update 50: 0:01:15 left, loss 2.5, items_per_second 12,345",
         "update 50: validation loss 2.25, best",
     ]
 
