@@ -108,30 +108,10 @@ def test_the_version(regard: Regard) -> None:
     assert regard("--version").stdout == "regard 0.1.0\n"
 
 
-@pytest.mark.parametrize(
-    ("command", "environment", "message"),
-    [
-        ("zoo > /dev/full", {}, "regard: stdout: No space left on device\n"),
-        ("zoo --json > /dev/full", {}, "regard: stdout: No space left on device\n"),
-        (
-            "recipe show ptb-cache",
-            {"PYTHONIOENCODING": "ascii"},
-            "regard: this output cannot hold ",
-        ),
-        ("train small.toml --runs /proc/none", {}, "regard: /proc/none/small: cannot be written: "),
-        (
-            "train small.toml --set train.seed=123456789012345678901",
-            {},
-            "regard: small.toml: train.seed=",
-        ),
-        ("train small.toml --set data.seed=-1", {}, "regard: "),
-    ],
-)
-def test_what_cannot_be_written_ends_in_one_line(
-    command: str, environment: dict[str, str], message: str, place: Path
-) -> None:
-    (place / "odd.toml").write_text("# é\n" + (place / "small.toml").read_text())
-    done = subprocess.run(
+def run_in_shell(
+    command: str, place: Path, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
         f"{sys.executable} -m regard {command}",
         shell=True,
         cwd=place,
@@ -140,6 +120,36 @@ def test_what_cannot_be_written_ends_in_one_line(
         text=True,
         check=False,
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("zoo > /dev/full", "regard: stdout: No space left on device\n"),
+        ("zoo --json > /dev/full", "regard: stdout: No space left on device\n"),
+        ("train small.toml --runs /proc/none", "regard: /proc/none/small: cannot be written: "),
+        (
+            "train small.toml --set train.seed=123456789012345678901",
+            "regard: small.toml: train.seed",
+        ),
+        ("train small.toml --set data.seed=-1", "regard: small.toml: data.seed=-1 must be "),
+    ],
+)
+def test_what_cannot_be_written_ends_in_one_line(command: str, message: str, place: Path) -> None:
+    done = run_in_shell(command, place)
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith(message)
     assert done.stderr.count("\n") == 1
+
+
+def test_an_output_that_holds_ascii_alone_is_named(place: Path, regard: Regard) -> None:
+    (place / "text.txt").write_text("café crème\n" * 60)
+    assert regard("train", "small.toml").returncode == 0
+    words = "generate runs/small --prompt café"
+    done = run_in_shell(words, place, PYTHONIOENCODING="ascii")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr == (
+        "regard: this output cannot hold '\\xe9', since its encoding is ascii; set "
+        "PYTHONIOENCODING=utf-8\n"
+    )
+    assert run_in_shell(words, place).stdout.startswith("café")
