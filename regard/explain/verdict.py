@@ -13,6 +13,7 @@ from regard.core.protocols import Batch, ProgressCallback, no_progress
 from regard.explain.audited_model import AuditedModel
 from regard.explain.statistics import Interval, interval
 from regard.explain.tests import TESTS, AuditSettings, AuditTest, ExampleColumns
+from regard.look.card import card
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,10 @@ class AuditResult:
             f"{support} of the {len(known)} conclusive tests support this attention as an "
             "explanation: the result is mixed."
         )
+
+    def _repr_html_(self) -> str:
+        rows = [(each.test, each.summary) for each in self.verdicts]
+        return card(self.summary, rows, {}, f"{self.examples:,} examples")
 
 
 def run_tests(

@@ -1,14 +1,13 @@
 """Looks: payloads that a notebook shows as the page, in a frame of its own.
 
     tape.show((target, source))                  # the last line of a cell
-    show(run.look("vendredi 3 mai 1998"))
+    run.look("vendredi 3 mai 1998")
 
 The frame holds the whole page in its `srcdoc` and is sandboxed: the page cannot reach the notebook,
 nor its styles the notebook's.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -35,14 +34,23 @@ _FRAME = (
 )
 
 
-@dataclass(frozen=True)
-class Looks:
+class Looks(tuple[Payload, ...]):
     """Payloads to be shown: by a notebook, or elsewhere as a file."""
 
-    payloads: tuple[Payload, ...]
-    title: str = ""
-    height: int = 640
+    title: str
+    height: int
     """Pixels in a notebook."""
+
+    def __new__(cls, payloads: Iterable[Payload], title: str = "", height: int = 640) -> "Looks":
+        """The payloads, in order."""
+        looks = super().__new__(cls, payloads)
+        looks.title, looks.height = title, height
+        return looks
+
+    @property
+    def payloads(self) -> tuple[Payload, ...]:
+        """The payloads alone."""
+        return tuple(self)
 
     def __repr__(self) -> str:
         places = ", ".join(each.site or each.kind for each in self.payloads)

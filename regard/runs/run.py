@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 from safetensors import SafetensorError
@@ -28,7 +28,8 @@ from regard.core.lock import LOCK, one_writer
 from regard.core.protocols import Batches, Bounded
 from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise_model
-from regard.look import Payload
+from regard.look import Looks
+from regard.runs.card import run_card
 from regard.runs.checks import check_constructor, check_kind_of_output, check_run
 from regard.runs.plugins import allow_plugin
 from regard.runs.provenance import provenance
@@ -44,11 +45,15 @@ from regard.tasks.abilities import (
 )
 from regard.tasks.task import OpenTask, Split
 from regard.train import durable
+from regard.train.display import Display
 from regard.train.evaluate import evaluate
 from regard.train.loop import TrainingResult, train
 from regard.train.parallel.world import process_group
 from regard.train.unfinished import unfinished_weights
 from regard.train.weights import load_weights
+
+if TYPE_CHECKING:
+    from regard.explain.verdict import AuditResult
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +85,7 @@ class Run:
     weights: str = "float32"
     """How the model's weights are held."""
 
-    def train(self) -> TrainingResult:
+    def train(self, display: Display | None = None) -> TrainingResult:
         """Train, or go on training, and leave everything in the folder."""
         validation = self.task.evaluation("validation")
 
@@ -92,7 +97,13 @@ class Run:
             mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
             with one_writer(self.folder) if world.is_main else nullcontext():
                 result = train(
-                    self.model, self.task, mine, self.recipe.train, self.folder, validate=validate
+                    self.model,
+                    self.task,
+                    mine,
+                    self.recipe.train,
+                    self.folder,
+                    validate=validate,
+                    display=display,
                 )
                 if world.is_main and result.outcome != "interrupted":
                     self.measure(result)
@@ -143,6 +154,41 @@ class Run:
         if not isinstance(self.task, Generates):
             raise unsupported(self.folder, self.recipe.task, "generation")
         yield from self.task.generate(self.model, prompt, request, stops)
+
+    def generate_text(
+        self,
+        prompt: str,
+        max_tokens: int = 50,
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> str:
+        """A sampled continuation of a prompt; the prompt is not repeated."""
+        policy = Sampling(seed=seed, temperature=temperature, top_k=top_k, top_p=top_p)
+        request = GenerationRequest(policy=policy, max_tokens=max_tokens)
+        return "".join(piece.text for piece in self.generate(prompt, request))
+
+    def audit(
+        self,
+        *,
+        site: str | None = None,
+        head: int | None = None,
+        tests: Sequence[str] = (),
+        split: Split | None = None,
+        examples: int = 200,
+    ) -> "AuditResult":
+        """Is the attention of this model an explanation? The verdicts of `regard audit`."""
+        from regard.explain.audit import AuditConfig, audit_run
+
+        chosen = tuple(tests)
+        return audit_run(
+            self, AuditConfig(site=site, head=head, tests=chosen, split=split, examples=examples)
+        )
+
+    def _repr_html_(self) -> str:
+        return run_card(self.folder, self.recipe, self.model)
 
     @overload
     def translate(
@@ -201,8 +247,8 @@ class Run:
 
     def look(
         self, given: Input | str, sites: str | None = None, heads: Sequence[int] | None = None
-    ) -> tuple[Payload, ...]:
-        """The attention weights of the model for an input, for regard.look to draw.
+    ) -> Looks:
+        """The attention weights of the model for an input; a notebook shows them as a page.
 
         A string is a line as `task.parse` takes it. `sites` is a glob of names in the model;
         without it, the sites from an output to its source, or else all.
@@ -213,7 +259,8 @@ class Run:
             raise unsupported(self.folder, self.recipe.task, "showing attention")
         parsed = self.task.parse(given, "input") if isinstance(given, str) else given
         check_kind(parsed, self.task.takes, self.recipe.task)
-        return attention_of(self.task, self.model, parsed, sites, heads)
+        found = attention_of(self.task, self.model, parsed, sites, heads)
+        return Looks(found, title=parsed.title)
 
 
 def create(

@@ -22,9 +22,9 @@ from regard.core.errors import UserError
 from regard.core.inputs import kind_name
 from regard.core.protocols import Bounded, Stepper
 from regard.look.compact import as_json, pack
+from regard.look.log_curves import training_curves
 from regard.serve import schema, work
 from regard.serve.completions import collected, prepared, streamed
-from regard.serve.curves import training_curves
 from regard.serve.engine import Engine
 from regard.serve.errors import Refused, whole
 from regard.serve.guard import App, Doors, Guard

@@ -45,6 +45,9 @@ class Examples(Config):
     """The column or field of the label."""
     problem: Literal["single_label", "multi_label", "regression"] = "single_label"
     """What a label is: one class of several, any number of labels, or a number."""
+    separator: str = Field(",", min_length=1)
+    """What is between the labels of a text in a TSV or CSV, for several labels; JSONL has lists,
+    and fastText's lines several `__label__`."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
     words: Literal["whitespace", "plain"] = "whitespace"
@@ -136,7 +139,13 @@ def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
 def _read_examples(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
     """The examples of a file of the data folder."""
     place = found(folder, path, data.origin)
-    source = LabelledText(path=str(place), form=data.format, text=data.text, label=data.label)
+    source = LabelledText(
+        path=str(place),
+        form=data.format,
+        text=data.text,
+        label=data.label,
+        separator=data.separator if data.problem == "multi_label" else None,
+    )
     for example in source.examples():
         if example.label is None:
             raise UserError(f"{example.where}: there is no label; set data.label")

@@ -15,7 +15,7 @@ from regard.data.text.files import display_name, missing_file_error, read_lines,
 from regard.data.text.labelled import LabelledText, labelled_form
 from regard.data.text.parallel import ParallelText
 from regard.data.text.source import form_of
-from regard.data.text.table import find_columns
+from regard.data.text.table import TextColumns, find_columns, find_text, kind_of_labels
 from regard.tasks.task import Draft
 
 _LONG = 150
@@ -23,6 +23,14 @@ _LONG = 150
 
 _CHARACTERS = 1_500_000
 """The size of a text, in characters, from which byte pairs are better than characters."""
+
+_NOUNS = {"single_label": "classes", "multi_label": "labels", "regression": "one number each"}
+_MONITORS: dict[str, dict[str, object]] = {
+    "single_label": {"monitor": "accuracy", "better": "higher"},
+    "multi_label": {"monitor": "micro_f1", "better": "higher"},
+    "regression": {"monitor": "loss"},
+}
+"""What selects the best weights, by the kind of label."""
 
 _BEST = {"clip": 5.0, "weights": "best", "seed": 1}
 
@@ -56,9 +64,11 @@ def classification_draft(files: Sequence[str], given: Mapping[str, object]) -> D
     path = one_file(files, "classify")
     found = find_columns(path, given.get("text"), given.get("label"))
     form = labelled_form(path)
-    source = LabelledText(path=path, text=found.text, label=found.label)
+    problem, separator = _problem(path, form, found, given)
+    source = LabelledText(path=path, text=found.text, label=found.label, separator=separator)
     examples = list(source.examples())
-    labels = Counter(each.label for each in examples)
+    named = ((each.label,) if isinstance(each.label, str) else each.label for each in examples)
+    labels = Counter(name for each in named for name in each or ())
     words = sorted(sum(len(text.split()) for text in each.texts) for each in examples)
     if not words:
         raise UserError(f"{display_name(path)}: there are no examples in it")
@@ -67,18 +77,24 @@ def classification_draft(files: Sequence[str], given: Mapping[str, object]) -> D
     if found.text:
         data |= {"text": found.text[0] if len(found.text) == 1 else list(found.text)}
         data |= {"label": found.label}
+    if problem != "single_label":
+        data |= {"problem": problem}
+        data |= {} if separator is None or form in ("jsonl", "line") else {"separator": separator}
     data |= {"words": "plain", "lowercase": True}
     data |= {"min_frequency": 2 if len(examples) > 2000 else 1}
     batch = 8 if len(examples) <= 1000 else 32
     data |= {"max_length": max(32, longest), "batch": batch, "evaluate_batch": 128}
     shown = ", ".join(f"{label} {count}" for label, count in labels.most_common(8))
     more = f" and {len(labels) - 8} more" if len(labels) > 8 else ""
+    if problem == "regression":
+        numbers = [float(label) for label in labels]
+        shown, more = f"numbers from {min(numbers):g} to {max(numbers):g}", ""
     notes = (
-        f"{len(examples):,} examples ({form}); classes: {shown}{more}",
+        f"{len(examples):,} examples ({form}); {_NOUNS[problem]}: {shown}{more}",
         f"half of the texts have up to {median} words, 95 of 100 up to {longest}",
     )
-    train: dict[str, object] = {"monitor": "accuracy", "better": "higher", **_BEST}
-    if median > _LONG and len(found.text) < 2:
+    train: dict[str, object] = {**_MONITORS[problem], **_BEST}
+    if median > _LONG and len(found.text) < 2 and problem == "single_label":
         return Draft(
             title="Bag of bigrams",
             data=data | {"max_length": None},
@@ -106,6 +122,22 @@ def classification_draft(files: Sequence[str], given: Mapping[str, object]) -> D
         },
         notes=notes,
     )
+
+
+def _problem(
+    path: str, form: str, found: TextColumns, given: Mapping[str, object]
+) -> tuple[str, str | None]:
+    """What the labels of a file are, unless it is given, and what is between several."""
+    values: Sequence[str] = found.values
+    if form == "line":
+        many = any(line.count(" __label__") for _, (line,) in islice(read_lines(path), 2000))
+        kind: tuple[str, str | None] = ("multi_label", ",") if many else ("single_label", None)
+    else:
+        kind = kind_of_labels(values) if values else ("single_label", None)
+    problem = str(given.get("problem", kind[0]))
+    if problem != "multi_label":
+        return problem, None
+    return problem, str(given.get("separator", kind[1] or ","))
 
 
 def tagging_draft(files: Sequence[str], given: Mapping[str, object]) -> Draft:
@@ -243,7 +275,7 @@ def language_draft(files: Sequence[str], given: Mapping[str, object]) -> Draft:
     name = uncompressed_name(path)
     data: dict[str, object] = {"train": path}
     if form_of(path) != "plain":
-        data |= {"field": given.get("field") or find_columns(path).text[0]}
+        data |= {"field": given.get("field") or find_text(path)}
     size = sum(len(line) + 1 for _, (line,) in islice(read_lines(path), 100_000))
     large = size > _CHARACTERS
     data |= {

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, overload, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -39,6 +39,9 @@ from regard.train.evaluate import device_of, evaluate
 from regard.train.loop import TrainingResult, train
 from regard.train.parallel.world import process_group
 from regard.train.settings import Training
+
+if TYPE_CHECKING:
+    from regard.runs.run import Run
 
 BatchLoss = Callable[[nn.Module, Batch], Tensor | Loss]
 """The mean loss of a model on a batch as one number, or a `Loss` with a sum and its items."""
@@ -160,7 +163,56 @@ def _describe(value: object) -> str:
     return f"a tensor of {list(value.shape)}" if isinstance(value, Tensor) else repr(value)
 
 
+@overload
 def fit(
+    model: str,
+    data: object,
+    *,
+    validation: object = None,
+    test: object = None,
+    folder: str | Path | None = None,
+    changes: Mapping[str, object] | None = None,
+    device: str = "auto",
+    overwrite: bool = False,
+    display: Display | None = None,
+) -> "Run": ...
+
+
+@overload
+def fit(
+    model: nn.Module,
+    data: Batches | MapDataset,
+    *,
+    loss: BatchLoss,
+    folder: str | Path,
+    validation: Batches | MapDataset | None = None,
+    batch_size: int = 32,
+    collate: _Collate | None = None,
+    seed: int = 0,
+    optimiser: str | Mapping[str, object] = "adamw",
+    lr: float = 1e-3,
+    display: Display | None = None,
+    **training: object,
+) -> TrainingResult: ...
+
+
+def fit(model: str | nn.Module, data: object, **settings: object) -> "Run | TrainingResult":
+    """Train a model of a task on your data, or a module of your own with its loss.
+
+    `fit("classify", examples)` chooses a model from the data, trains it and returns the run.
+    `data`, `validation` and `test` are files, lists of examples, data frames or torch data sets;
+    `changes` are keys of the recipe (`regard recipe keys`): `{"train.epochs": 3}`.
+
+    `fit(module, examples, loss=loss, folder=folder)` trains a module in place.
+    """
+    if isinstance(model, str):
+        from regard.runs.door import fit_task
+
+        return fit_task(model, data, **settings)  # type: ignore[arg-type]
+    return fit_module(model, data, **settings)  # type: ignore[arg-type]
+
+
+def fit_module(
     model: nn.Module,
     data: Batches | MapDataset,
     *,

@@ -138,7 +138,7 @@ BAD: dict[str, tuple[str, str, dict[str, object], str]] = {
         "a.jsonl",
         '\n{"text": "a", "label": [1]}\n',
         {"text": ("text",), "label": "label"},
-        r"a\.jsonl:2: field 'label' is not a string",
+        r"a\.jsonl:2: a list of labels",
     ),
     "numbers for JSON": ("a.jsonl", "{}", {}, "JSON fields have names"),
     "no text field": ("a.csv", "1,a\n", {"text": (), "label": 1}, "csv needs text="),

@@ -12,7 +12,7 @@ from regard.core.inputs import Text
 from regard.look import Payload
 from regard.look.compact import pack
 from regard.runs.run import Run
-from regard.serve.curves import MOST_POINTS, training_curves
+from regard.look.log_curves import MOST_POINTS, training_curves
 from tests.look.hostile import TOKENS
 from tests.serve.live import Live, soon
 

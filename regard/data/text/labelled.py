@@ -46,8 +46,8 @@ class LabelledExample(NamedTuple):
     path: str
     line: int
     """Its first line, from 1."""
-    label: str | None
-    """None if no label was requested."""
+    label: str | tuple[str, ...] | None
+    """None if no label was requested; a tuple if a text may have several."""
     texts: tuple[str, ...]
     """One text, or two for a pair."""
 
@@ -69,6 +69,8 @@ class LabelledText:
     """The field of the text, or two of a pair: columns by number from 1 or name, JSON fields."""
     label: Field | None = None
     """The field of the label; None reads texts only."""
+    separator: str | None = None
+    """What is between labels, if a text may have any number of them; None if it has one."""
 
     @property
     def known_form(self) -> str:
@@ -103,6 +105,9 @@ class LabelledText:
         if self.label is None:
             return LabelledExample(self.path, record.number, None, parts)
         label = parts[-1].strip()
+        if self.separator is not None:
+            several = tuple(filter(None, map(str.strip, label.split(self.separator))))
+            return LabelledExample(self.path, record.number, several, parts[:-1])
         if not label:
             raise UserError(f"{display_name(self.path)}:{record.number}: the label is empty")
         return LabelledExample(self.path, record.number, label, parts[:-1])
@@ -193,16 +198,25 @@ def _read_jsonl(source: LabelledText) -> Iterator[LabelledExample]:
         held = parse_json_object(line, where)
         texts = tuple(text_field(held, str(field), where) for field in source.text)
         if source.label is not None:
-            texts = (*texts, _json_label(held, str(source.label), where))
+            several = source.separator
+            texts = (*texts, _json_label(held, str(source.label), where, several))
         yield source.example(Record(number, texts))
 
 
-def _json_label(held: dict[str, object], field: str, where: str) -> str:
-    """A label as a string: 1 becomes "1", and true becomes "true"."""
+def _json_label(
+    held: dict[str, object], field: str, where: str, separator: str | None = None
+) -> str:
+    """A label as a string: 1 becomes "1", and true becomes "true"; a list, its labels."""
     if field not in held:
         raise UserError(f"{where}: {unknown('field', field, held)}")
     label = held[field]
-    if isinstance(label, bool | int):
+    if isinstance(label, list) and separator is not None:
+        return separator.join(_json_label({field: each}, field, where) for each in label)
+    if isinstance(label, list):
+        raise UserError(
+            f'{where}: a list of labels, {label}; for several labels set problem = "multi_label"'
+        )
+    if isinstance(label, bool | int | float):
         return json.dumps(label)
     return text_field(held, field, where)
 
@@ -215,9 +229,25 @@ def _read_lines(source: LabelledText) -> Iterator[LabelledExample]:
         text = rest[0].strip() if rest else ""
         if not label:
             raise UserError(f"{where}: an empty line; expected a label and a text")
+        if source.separator is not None:
+            yield LabelledExample(source.path, number, *_several_labels(line))
+            continue
         if label.startswith(_PREFIX) and text.startswith(_PREFIX):
             raise UserError(f"{where}: a second label, {text.split()[0]!r}; a text must have one")
         yield LabelledExample(source.path, number, label.removeprefix(_PREFIX), (text,))
+
+
+def _several_labels(line: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """All labels before a text, and the text; without fastText's prefix, the first word.
+
+    >>> _several_labels("__label__a __label__b some text"), _several_labels("a some text")
+    ((('a', 'b'), ('some text',)), (('a',), ('some text',)))
+    """
+    words = line.split()
+    count = next((n for n, word in enumerate(words) if not word.startswith(_PREFIX)), len(words))
+    count = count or min(1, len(words))
+    text = line.split(maxsplit=count)[count:]
+    return tuple(word.removeprefix(_PREFIX) for word in words[:count]), (text[0] if text else "",)
 
 
 def _read_folder(source: LabelledText) -> Iterator[LabelledExample]:

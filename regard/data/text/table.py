@@ -59,26 +59,35 @@ def find_columns(path: str, text: object = None, label: object = None) -> TextCo
     form = labelled_form(path)
     if form not in FORMS_WITH_FIELDS:
         return TextColumns((), None, (), ())
-    rows = list(islice(_rows(path, form), _ROWS))
-    if not rows:
-        raise UserError(f"{display_name(path)}: is empty")
-    names: list[Field] = list(rows[0])
-    if form == "jsonl":
-        cells = [[str(each) for each in row.values()] for row in rows]
-    else:
-        cells = [list(row.values()) for row in rows]
-        if _is_header(cells):
-            names, cells = list(cells[0]), cells[1:]
-    if not cells:
-        raise UserError(f"{display_name(path)}: has a header and no rows")
-    columns = list(zip(*cells, strict=True))
+    names, columns = _first_columns(path, form)
     where = display_name(path)
     known = [_known(each, names, where) for each in _listed(label)]
     found = known[0] if known else _label_of(names, columns, where)
     texts = tuple(_known(each, names, where) for each in _listed(text))
     texts = texts or _texts_of(names, columns, found, where)
-    lengths = [sum(len(row[names.index(each)].split()) for each in texts) for row in cells]
+    parts = zip(*(columns[names.index(each)] for each in texts), strict=True)
+    lengths = [sum(len(text.split()) for text in row) for row in parts]
     return TextColumns(texts, found, columns[names.index(found)], tuple(lengths))
+
+
+def find_text(path: str) -> Field:
+    """The column of a TSV or JSONL file that holds texts."""
+    names, columns = _first_columns(path, labelled_form(path))
+    return _texts_of(names, columns, None, display_name(path))[0]
+
+
+def _first_columns(path: str, form: str) -> tuple[list[Field], list[tuple[str, ...]]]:
+    """The names of the columns, or their numbers from 1, and the first cells of each."""
+    rows = list(islice(_rows(path, form), _ROWS))
+    if not rows:
+        raise UserError(f"{display_name(path)}: is empty")
+    names: list[Field] = list(rows[0])
+    cells = [list(row.values()) for row in rows]
+    if form != "jsonl" and _is_header(cells):
+        names, cells = list(cells[0]), cells[1:]
+    if not cells:
+        raise UserError(f"{display_name(path)}: has a header and no rows")
+    return names, list(zip(*cells, strict=True))
 
 
 def _listed(given: object) -> list[object]:
@@ -105,7 +114,7 @@ def _rows(path: str, form: str) -> Iterator[dict[Field, str]]:
         for number, line in lines:
             held = parse_json_object(line, f"{display_name(path)}:{number}")
             first = first or tuple(held)
-            yield {name: str(held.get(name, "")) for name in first}
+            yield {name: _cell(held.get(name, "")) for name in first}
         return
     if form == "tsv":
         split: Iterator[list[str]] = (line.split("\t") for _, line in lines)
@@ -116,6 +125,30 @@ def _rows(path: str, form: str) -> Iterator[dict[Field, str]]:
         width = width or len(cells)
         if len(cells) == width:  # the reader of the whole file reports others by line
             yield dict(enumerate(cells, start=1))
+
+
+def _cell(value: object) -> str:
+    """A value of JSON as a cell; a list has bars between its parts."""
+    return "|".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def kind_of_labels(values: Sequence[str]) -> tuple[str, str | None]:
+    """What labels are: one class, several with what is between them, or a number.
+
+    >>> kind_of_labels(["a", "b", "a"]), kind_of_labels(["a;b", "a", "b;c", "c"])
+    (('single_label', None), ('multi_label', ';'))
+    >>> kind_of_labels([f"{n / 7:.2f}" for n in range(30)])
+    ('regression', None)
+    """
+    numbers, distinct = [_number(each) for each in values], set(values)
+    if all(each is not None for each in numbers):
+        whole = all(each is not None and each.is_integer() for each in numbers)
+        return ("single_label" if whole or len(distinct) <= 10 else "regression"), None
+    for separator in ("|", ";", ","):
+        parts = {part.strip() for each in distinct for part in each.split(separator)}
+        if any(separator in each for each in distinct) and len(parts) < len(distinct):
+            return "multi_label", separator
+    return "single_label", None
 
 
 def _is_header(rows: Sequence[Sequence[str]]) -> bool:
@@ -154,7 +187,7 @@ def _label_of(names: Sequence[Field], columns: Sequence[Sequence[str]], where: s
 
 
 def _texts_of(
-    names: Sequence[Field], columns: Sequence[Sequence[str]], label: Field, where: str
+    names: Sequence[Field], columns: Sequence[Sequence[str]], label: Field | None, where: str
 ) -> tuple[Field, ...]:
     """The column of the text, or the two of a pair."""
     lower = {str(name).strip().lower(): name for name in names if name != label}
