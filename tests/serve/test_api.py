@@ -11,8 +11,8 @@ import pytest
 from regard.core.inputs import Text
 from regard.look import Payload
 from regard.look.compact import pack
-from regard.runs.run import Run
 from regard.look.log_curves import MOST_POINTS, training_curves
+from regard.runs.run import Run
 from tests.look.hostile import TOKENS
 from tests.serve.live import Live, soon
 
