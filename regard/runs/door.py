@@ -46,7 +46,7 @@ def fit_task(
             raise UserError(
                 f"{place}: there is a run already; give another folder, or overwrite=True"
             )
-        remove_run(place)
+        remove_run(place, None)
     fresh = not place.exists()
     try:
         splits = {
