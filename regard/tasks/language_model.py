@@ -64,6 +64,8 @@ class Texts(Config):
     test: str | None = None
     field: str | int | None = None
     """The column of a TSV or the field of a JSONL file that holds the text."""
+    record: Literal["line", "paragraph"] = "line"
+    """In a plain text, what `<eos>` ends: a line, or the lines up to a blank one."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
     words: Literal["whitespace", "plain"] = "whitespace"
@@ -91,6 +93,8 @@ class Texts(Config):
     def _agree(self) -> "Texts":
         if self.steps is not None and self.order == "continuous":
             raise UserError('steps is for order="random"; a continuous text has its own length')
+        if self.record == "paragraph" and self.field is not None:
+            raise UserError('record="paragraph" is for plain texts; field names a column of others')
         return self
 
     def with_stdin_kept(self) -> "Texts":
@@ -338,7 +342,8 @@ def _new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
 def _source_in(folder: Path, path: str, data: Texts) -> TextSource:
     """A text in the data folder."""
     place = str(found(folder, path, data.origin))
-    return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
+    source = replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
+    return replace(source, form="paragraphs") if data.record == "paragraph" else source
 
 
 def metrics(loss: float) -> dict[str, float]:

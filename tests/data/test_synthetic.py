@@ -146,3 +146,9 @@ def test_a_generator_that_is_not_there_is_named(as_users_run_it: None) -> None:
 def test_babel_is_imported_only_where_it_is_needed() -> None:
     source = Path(__file__).parents[2] / "regard" / "data" / "text" / "synthetic.py"
     assert not re.search(r"^(from|import) babel", source.read_text(), flags=re.MULTILINE)
+
+
+def test_an_echo_is_letters_beside_themselves() -> None:
+    pairs = synthetic_pairs("echo", 200, seed=1, split="train")
+    assert all(source == target for source, target in pairs)
+    assert {len(source) for source, _ in pairs} == set(range(4, 13))

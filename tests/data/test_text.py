@@ -256,6 +256,19 @@ def test_a_source_that_makes_no_sense_is_refused(
 
 @pytest.mark.parametrize("form", TEXT_FORMS)
 def test_every_form_reports_a_missing_file(form: str, tmp_path: Path) -> None:
-    field = None if form == "plain" else "text"
+    field = None if form in ("plain", "paragraphs") else "text"
     with pytest.raises(UserError, match="no such file"):
         list(TextSource(path=str(tmp_path / "a"), form=form, field=field).records())
+
+
+def test_paragraphs_are_the_lines_up_to_a_blank_one(written: Callable[[str, bytes], Path]) -> None:
+    path = written("play.txt", b"\nAnn:\nWho is there?\n\n \nBob:\nI.\n")
+    source = TextSource(path=str(path), form="paragraphs")
+    assert [(each.number, each.text) for each in source.records()] == [
+        (2, "Ann: Who is there?"),
+        (6, "Bob: I."),
+    ]
+    assert source.reading != source_at(str(path)).reading, "cached apart"
+    blank = TextSource(path=str(written("blank.txt", b"\n \n")), form="paragraphs")
+    with pytest.raises(UserError, match=r"blank\.txt: all 2 lines are blank"):
+        list(blank.records())

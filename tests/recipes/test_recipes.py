@@ -129,6 +129,7 @@ SMALLER = {
     "stride": 2,
     "tokens_per_batch": 200,
     "words_per_batch": 48,
+    "record": "line",
 }
 """What a recipe's data become for a test."""
 
@@ -277,6 +278,11 @@ BAD = {
     "an unknown key": ("", ["train.clop=1"], r"small.toml: unknown key 'train.clop'.*'train.clip'"),
     "an unknown model": ("", ["model.kind=gtp"], "unknown model 'gtp': did you mean 'gpt'"),
     "a wrong type": ("", ["model.width=wide"], r"model.width='wide' must be a valid integer"),
+    "paragraphs of a table": (
+        "",
+        ["data.record=paragraph", "data.field=a"],
+        'record="paragraph" is for plain texts',
+    ),
     "a value of less than nothing": ("", ["data.batch=0"], "data.batch=0 must be greater than 0"),
     "a share of more than all": (
         "",

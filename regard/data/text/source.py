@@ -25,6 +25,9 @@ from regard.data.text.files import (
 )
 from regard.data.text.segment import plain_words
 
+_WITHOUT_FIELDS = ("plain", "paragraphs")
+"""Forms whose records are text alone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource:
@@ -45,8 +48,8 @@ class TextSource:
     def __post_init__(self) -> None:
         choose("form of text", self.form, TEXT_FORMS)
         choose("way to split words", self.words, _WORDINGS)
-        if (self.form == "plain") != (self.field is None):
-            wanted = "takes no field" if self.form == "plain" else "needs field="
+        if (self.form in _WITHOUT_FIELDS) != (self.field is None):
+            wanted = "takes no field" if self.form in _WITHOUT_FIELDS else "needs field="
             raise UserError(
                 f"{display_name(self.path)}: {self.form} {wanted}, got field={self.field!r}"
             )
@@ -63,7 +66,7 @@ class TextSource:
     @property
     def is_continuous(self) -> bool:
         """Are its records lines of one text, rather than separate texts?"""
-        return self.form == "plain"
+        return self.form in _WITHOUT_FIELDS
 
     def records(self, on_bytes: BytesCallback | None = None) -> Iterator[Record]:
         """The text of every record, with its line."""
@@ -105,8 +108,26 @@ def _jsonl(source: TextSource, on_bytes: BytesCallback | None) -> Iterator[Recor
     return read_jsonl(source.path, [source.field], source.longest, on_bytes)
 
 
+def _paragraphs(source: TextSource, on_bytes: BytesCallback | None) -> Iterator[Record]:
+    """Lines up to a blank one, joined by spaces; blank lines alone are an error."""
+    held: list[str] = []
+    number = first = 0
+    for number, (text,) in read_lines(source.path, source.longest, on_bytes):
+        if text.strip():
+            first = first if held else number
+            held.append(text)
+        elif held:
+            yield Record(first, (" ".join(held),))
+            held = []
+    if held:
+        yield Record(first, (" ".join(held),))
+    elif not first:
+        raise UserError(f"{display_name(source.path)}: all {number} lines are blank")
+
+
 TEXT_FORMS: dict[str, Callable[[TextSource, BytesCallback | None], Iterator[Record]]] = {
     "plain": _plain,
+    "paragraphs": _paragraphs,
     "tsv": _tsv,
     "jsonl": _jsonl,
 }

@@ -12,6 +12,8 @@ pointer-generator does (See et al. 2017).
 `reverse` are strings of 3 to 20 letters and the same letters from the end: nothing in them can be
 guessed, so that what a model forgets of a long string is seen at once.
 
+`echo` are short strings of random letters, each beside itself: what the simplest alignment can do.
+
 A pair depends only on generator, seed, split and index.
 
 >>> synthetic_pairs("copy", 1, seed=3, split="test")
@@ -167,8 +169,6 @@ _MESSAGES: tuple[TextPair, ...] = (
 _ONSETS = ("b", "br", "d", "dr", "f", "g", "h", "j", "k", "kl", "l", "m", "n", "p", "r", "s", "st")
 _VOWELS = ("a", "e", "i", "o", "u", "ai", "ei")
 _CODAS = ("n", "r", "l", "s", "th", "k", "x", "m")
-
-
 _LETTERS = tuple("abcdefghijklmnopqrstuvwxyz")
 
 
@@ -218,9 +218,24 @@ def _reverse(count: int, seed: int, split: _Split) -> list[TextPair]:
     return made
 
 
+def _echo(count: int, seed: int, split: _Split) -> list[TextPair]:
+    """Strings of four to twelve letters, each beside itself."""
+    made: list[TextPair] = []
+    for number in range(count):
+        dice = _Dice(seed, list(SPLIT_BOUNDS).index(split), number, 3)
+        text = "".join(dice.of(_LETTERS) for _ in range(dice.between(4, 12)))
+        made.append((text, text))
+    return made
+
+
 _Generator = Callable[[int, int, _Split], list[TextPair]]
 
-GENERATORS: dict[str, _Generator] = {"dates": date_pairs, "copy": _copy, "reverse": _reverse}
+GENERATORS: dict[str, _Generator] = {
+    "dates": date_pairs,
+    "copy": _copy,
+    "reverse": _reverse,
+    "echo": _echo,
+}
 """Functions that return a number of pairs for a seed and a split."""
 
 
