@@ -118,7 +118,7 @@ def record_result(name: str, changes: Sequence[str], run: Path, folder: Path) ->
 
 
 def _kept_changes(name: str, changes: Sequence[str]) -> tuple[str, ...]:
-    """Changes that make it another experiment: neither the seed nor the place of the same source.
+    """Changes that make it another experiment: not the seed, nor the place of the same source.
 
     >>> _kept_changes("sst-bert", ["train.seed=2", "model.source=/far/imdb-bert", "train.epochs=1"])
     ('train.epochs=1',)
@@ -129,7 +129,7 @@ def _kept_changes(name: str, changes: Sequence[str]) -> tuple[str, ...]:
         sorted(
             change
             for change in changes
-            if not change.startswith("train.seed=")
+            if not change.startswith(tuple(f"train.{key}=" for key in _NO_EFFECT))
             and not (same and change.startswith("model.source=") and change.endswith(f"/{same}"))
         )
     )
