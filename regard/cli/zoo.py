@@ -104,7 +104,10 @@ def _described(recipe: "Recipe") -> dict[str, object]:
 def _promised(recipe: "Recipe") -> str:
     """What a recipe promises to reach."""
     figure = recipe.figure
-    return f"{figure.split} {figure.metric} {figure.reach:g}" if figure else ""
+    if figure is None:
+        return ""
+    after = ", set after a run" if figure.set_after_run else ""
+    return f"{figure.split} {figure.metric} {figure.reach:g}{after}"
 
 
 def _size(recipe: "Recipe") -> tuple[str, str]:
