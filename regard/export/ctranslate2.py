@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.core.errors import UserError
 from regard.layers.block import DecoderBlock, EncoderBlock
 from regard.layers.feedforward import FeedForward
-from regard.models.language.gpt import GPT
+from regard.models.language.gpt import GPT, with_biases
 from regard.models.translation.transformer import Transformer
 from regard.outputs.next_token import NextTokens
 
@@ -51,6 +51,7 @@ def export_ctranslate2(
         import ctranslate2.specs  # noqa: F401 whether it is there
     except ModuleNotFoundError:
         raise UserError(_MISSING) from None
+    model = with_biases(model)
     _refuse(model)
     assert isinstance(model, GPT | Transformer)
     named_words = _distinct(words)

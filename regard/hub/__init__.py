@@ -15,7 +15,7 @@ True
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -36,6 +36,7 @@ from regard.hub.store import (
     write_folder,
 )
 from regard.models import MODELS
+from regard.models.language.gpt import with_biases
 
 FAMILIES: dict[str, Family] = {
     each.name: each
@@ -134,6 +135,7 @@ def write_checkpoint(
 ) -> list[Path]:
     """Write a model as a folder that `transformers` loads, in the first family that can hold it."""
     kind = choose("kind of weights", dtype, WEIGHT_DTYPES)
+    ours = replace(ours, model=with_biases(ours.model))
     chosen, config, table = choose_family(ours, family)
     tensors = tensors_to_theirs(table, ours.model.state_dict())
     tensors = {name: each.to("cpu", kind) for name, each in tensors.items()}

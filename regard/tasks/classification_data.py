@@ -55,9 +55,9 @@ class Examples(Config):
     lowercase: bool = False
     sentences: Literal["none", "punctuation", "lines"] = "none"
     """Keep the sentences of a text apart: they end at . ! ? or at the end of a line."""
-    tokeniser: Literal["word", "char", "byte", "bpe", "wordpiece", "wordpiece_cased", "source"] = (
-        "word"
-    )
+    tokeniser: Literal[
+        "word", "char", "byte", "bpe", "unigram", "wordpiece", "wordpiece_cased", "source"
+    ] = "word"
     """What is learnt from the training texts; or that of the run that the model begins with."""
     vocabulary: PositiveInt | None = None
     """The most tokens there may be."""

@@ -165,6 +165,7 @@ def tagging_draft(files: Sequence[str], given: Mapping[str, object]) -> Draft:
         data={
             "train": path,
             "scheme": scheme,
+            "words": "plain",
             "lowercase": True,
             "digits": True,
             "min_frequency": 2 if many else 1,

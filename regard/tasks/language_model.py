@@ -71,7 +71,7 @@ class Texts(Config):
     words: Literal["whitespace", "plain"] = "whitespace"
     """Words are what stands between blanks; or a running text is split, signs apart."""
     lowercase: bool = False
-    tokeniser: Literal["word", "char", "byte", "bpe"] = "word"
+    tokeniser: Literal["word", "char", "byte", "bpe", "unigram"] = "word"
     vocabulary: PositiveInt | None = None
     """The most tokens there may be."""
     min_frequency: PositiveInt = 1

@@ -41,7 +41,7 @@ from regard.data.text.encoding import PADDING_PART, EncodedTexts, encode_texts, 
 from regard.data.text.encoding import TextEncoding as TextReading
 from regard.data.text.files import read_lines
 from regard.data.text.parallel import PackedSequences
-from regard.data.text.pipeline import split_words as words_in
+from regard.data.text.segment import blank_spans, word_spans
 from regard.outputs.tags import Tags
 from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import divided
@@ -84,6 +84,12 @@ class Columns(Config):
     """How the file writes chunks; none if tags are no chunks, as parts of speech."""
     learn: Literal["iob1", "iob2", "bioes"] = "bioes"
     """How the model writes them."""
+    lenient: bool = False
+    """Read tags that do not fit the scheme as conlleval does (an I-X without a beginning begins a
+    chunk) instead of refusing the file; how many there are is told once."""
+    words: Literal["whitespace", "plain"] = "whitespace"
+    """How a sentence to be tagged is split into words: at blanks, or raw text, with punctuation
+    apart. Answers have the place of each word in the text."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
     tokeniser: Literal["word", "wordpiece", "wordpiece_cased", "source"] = "word"
@@ -354,14 +360,22 @@ class Tagging(Labelling):
         return batch, [self.tokeniser.token(number) for number in batch["tokens"][0].tolist()]
 
     def words_of(self, text: str) -> list[str]:
-        """The words of a sentence: what stands between blanks."""
-        return words_in(text)
+        """The words of a sentence, as the recipe splits it."""
+        return [text[begin:end] for begin, end in self.spans_of(text)]
+
+    def spans_of(self, text: str) -> list[tuple[int, int]]:
+        """The first and last character (exclusive) of each word of a sentence."""
+        return word_spans(text) if self.data.words == "plain" else blank_spans(text)
 
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
         """A tag and its probability for every word of each sentence, and the chunks."""
-        every = [self.words_of(text_of(each, "tag")) for each in inputs]
+        texts = [text_of(each, "tag") for each in inputs]
+        every = [self.words_of(text) for text in texts]
         predictions = []
-        for words, (tags, likely) in zip(every, self.tags_of(model, every), strict=True):
+        for text, words, (tags, likely) in zip(
+            texts, every, self.tags_of(model, every), strict=True
+        ):
+            spans = self.spans_of(text)
             shown = "".join(f"{w}\t{t}\n" for w, t in zip(words, tags, strict=True))
             fields: dict[str, object] = {
                 "words": words,
@@ -374,7 +388,9 @@ class Tagging(Labelling):
                         "kind": chunk.kind,
                         "first": chunk.first,
                         "last": chunk.last,
-                        "text": " ".join(words[chunk.first : chunk.last + 1]),
+                        "begin": spans[chunk.first][0],
+                        "end": spans[chunk.last][1],
+                        "text": text[spans[chunk.first][0] : spans[chunk.last][1]],
                     }
                     for chunk in to_chunks(tags, self.data.learn)
                 ]
@@ -476,5 +492,6 @@ def _read_sentences(data: Columns, folder: Path, path: str) -> Iterator[TaggedSe
         if data.scheme == "none":
             yield sentence
             continue
-        tags = convert_tags(check_tags(sentence, data.scheme).tags, data.scheme, data.learn)
+        check_tags(sentence, data.scheme, lenient=data.lenient)
+        tags = convert_tags(sentence.tags, data.scheme, data.learn)
         yield sentence._replace(tags=tuple(tags))

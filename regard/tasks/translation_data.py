@@ -76,7 +76,7 @@ class Pairs(Config):
     """Instead of files."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
-    tokeniser: Literal["word", "char", "byte", "bpe"] = "word"
+    tokeniser: Literal["word", "char", "byte", "bpe", "unigram"] = "word"
     joint: bool = False
     """One vocabulary for both sides."""
     vocabulary: PositiveInt | None = None

@@ -85,7 +85,9 @@ def test_a_tagger_answers_in_columns_or_json(place: Path, regard: Regard) -> Non
     assert first.splitlines() == ["John\tB-PER", "Smith\tE-PER", "saw\tO", "Paris\tS-LOC"]
     assert second.splitlines()[0] == "Mary\tS-PER"
     told = json.loads(regard("predict", "runs/tagger", "--json", text="In New York\n").stdout)
-    assert told["chunks"] == [{"kind": "LOC", "first": 1, "last": 2, "text": "New York"}]
+    assert told["chunks"] == [
+        {"kind": "LOC", "first": 1, "last": 2, "begin": 3, "end": 11, "text": "New York"}
+    ]
     assert len(told["probabilities"]) == 3
     table = regard("report", "runs/tagger").stdout.splitlines()
     assert [line.split()[0] for line in table] == ["precision", "LOC", "PER", "macro", "overall"]

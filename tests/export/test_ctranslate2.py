@@ -22,6 +22,7 @@ SPECIALS = {"unk": 0, "bos": 3, "eos": 4}
 GPTS: dict[str, dict[str, object]] = {
     "GPT-2": {"activation": "gelu_tanh"},
     "GPT": {"norm": "after"},
+    "nanoGPT": {"bias": False},
     "untied": {"tied": False, "position": "sinusoidal"},
 }
 TRANSLATORS: dict[str, dict[str, object]] = {

@@ -67,8 +67,8 @@ def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> N
     one, empty = again.predict(["John Smith saw Paris", ""])
     assert one.fields["tags"] == ["B-PER", "E-PER", "O", "S-LOC"]
     assert one.fields["chunks"] == [
-        {"kind": "PER", "first": 0, "last": 1, "text": "John Smith"},
-        {"kind": "LOC", "first": 3, "last": 3, "text": "Paris"},
+        {"kind": "PER", "first": 0, "last": 1, "begin": 0, "end": 10, "text": "John Smith"},
+        {"kind": "LOC", "first": 3, "last": 3, "begin": 15, "end": 20, "text": "Paris"},
     ]
     assert one.text.splitlines()[0] == "John\tB-PER"
     assert empty.fields["tags"] == []

@@ -13,12 +13,15 @@ Tags are converted between schemes by way of chunks, without loss.
 ['B-PER', 'E-PER', 'O', 'S-LOC', 'S-LOC']
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from regard.core.errors import UserError, choose
 from regard.data.text.files import display_name, read_lines
+
+_log = logging.getLogger(__name__)
 
 CONLL_SUFFIXES = (".conll", ".conll2003", ".iob", ".iob1", ".iob2", ".bio", ".bioes")
 """The suffixes of files in columns."""
@@ -108,11 +111,12 @@ def split_tag(tag: str) -> tuple[str, str]:
     return letter, kind
 
 
-def check_tags(sentence: TaggedSentence, scheme: str) -> TaggedSentence:
+def check_tags(sentence: TaggedSentence, scheme: str, *, lenient: bool = False) -> TaggedSentence:
     """The sentence; raises a UserError with the line if its tags do not fit the scheme.
 
     An I-X of IOB2 or BIOES must continue a chunk of X, which in BIOES must end in E-X. Tags of IOB1
-    may have any order; IOB2 tags are valid IOB1 tags with the same meaning.
+    may have any order; IOB2 tags are valid IOB1 tags with the same meaning. If it is lenient, only
+    tags that belong to no scheme are errors, and the first of the others is told once for a file.
     """
     flaw = choose("scheme of tags", scheme, _FLAWS)
     tags = (OUTSIDE, *sentence.tags, OUTSIDE)
@@ -120,9 +124,24 @@ def check_tags(sentence: TaggedSentence, scheme: str) -> TaggedSentence:
         inside = place < len(sentence.tags)
         wrong = _letters_wrong(tag, scheme) if inside else None
         wrong = wrong or flaw(before, tag)
-        if wrong:
-            raise UserError(f"{sentence.where(min(place, len(sentence.tags) - 1))}: {wrong}")
+        if not wrong:
+            continue
+        where = sentence.where(min(place, len(sentence.tags) - 1))
+        if not lenient or (inside and _letters_wrong(tag, scheme)):
+            raise UserError(f"{where}: {wrong}")
+        _tell_once(sentence.path, f"{where}: {wrong}")
     return sentence
+
+
+def _tell_once(path: str, problem: str) -> None:
+    """Log the first tag of a file that is read leniently."""
+    if path not in _TOLD:
+        _TOLD.add(path)
+        _log.warning("%s (read leniently, like others of this file)", problem)
+
+
+_TOLD: set[str] = set()
+"""The files of which a lenient reading was told."""
 
 
 _LETTERS_OF = {"iob1": "IOB", "iob2": "IOB", "bioes": "BIOES"}

@@ -7,7 +7,7 @@ a test compares the two.
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from jaxtyping import Int
@@ -86,6 +86,16 @@ def bpe_pipeline() -> Tokenizer:
     return pipeline
 
 
+def unigram_pipeline(pieces: Sequence[tuple[str, float]] = ()) -> Tokenizer:
+    """Pieces over bytes with their log-probabilities (Kudo 2018); the likeliest split is taken."""
+    vocabulary = [(token, 0.0) for token in SPECIALS] + list(pieces)
+    pipeline = Tokenizer(models.Unigram(vocabulary, SPECIALS.index(UNK), False))
+    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pipeline.decoder = decoders.ByteLevel()
+    pipeline.add_special_tokens(list(SPECIALS))
+    return pipeline
+
+
 def wordpiece_pipeline(tokens: Iterable[str] = (), *, lowercase: bool = True) -> Tokenizer:
     """Words and punctuation in the longest known pieces, with BERT's special tokens.
 
@@ -128,6 +138,7 @@ PIPELINES: dict[str, Callable[[], Tokenizer]] = {
     "char": character_pipeline,
     "byte": byte_pipeline,
     "bpe": bpe_pipeline,
+    "unigram": unigram_pipeline,
     "wordpiece": wordpiece_pipeline,
     "wordpiece_cased": cased_wordpiece_pipeline,
 }

@@ -33,6 +33,36 @@ def plain_words(text: str, *, lowercase: bool = True) -> list[str]:
     return _WORD.findall(text.strip())
 
 
+_BLANKS = re.compile(r"[\S\x1c-\x1f]+")
+_NUMBER = r"\d+(?:[.,:/]\d+)+"
+_ABBREVIATION = r"(?:[^\W\d_]\.){2,}"
+_HYPHENATED = r"\w+(?:[-]\w+)*"
+_APOSTROPHE = r"['’]\w+"
+_RAW = re.compile(rf"{_NUMBER}|{_ABBREVIATION}|{_APOSTROPHE}|{_HYPHENATED}|[^\w\s]")
+
+
+def blank_spans(text: str) -> list[tuple[int, int]]:
+    """The place of each word between blanks.
+
+    >>> blank_spans("so it  is")
+    [(0, 2), (3, 5), (7, 9)]
+    """
+    return [found.span() for found in _BLANKS.finditer(text)]
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """The place of each word and sign of raw text, as taggers' files divide it.
+
+    Numbers, abbreviations with full stops and hyphenated words are whole; an apostrophe begins a
+    word, as in the corpora of the CoNLL shared tasks.
+
+    >>> text = "Anna's U.S. visa (10,000 well-spent dollars)."
+    >>> [text[first:last] for first, last in word_spans(text)]
+    ['Anna', "'s", 'U.S.', 'visa', '(', '10,000', 'well-spent', 'dollars', ')', '.']
+    """
+    return [found.span() for found in _RAW.finditer(text)]
+
+
 def split_sentences(words: Iterable[str]) -> list[list[str]]:
     """Sentences of words: up to . ! or ? and closing quotes or brackets, or to a LINE_BREAK."""
     found: list[list[str]] = []

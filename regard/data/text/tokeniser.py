@@ -1,4 +1,4 @@
-"""Tokenisers of words, characters, bytes, byte pairs and word pieces.
+"""Tokenisers of words, characters, bytes, byte pairs, unigrams and word pieces.
 
 Every tokeniser is a Hugging Face `tokenizers` pipeline, complete in its tokenizer.json. The first
 ids are four special tokens, or BERT's five in a WordPiece vocabulary. They are never matched in a
@@ -47,6 +47,7 @@ from regard.data.text.pipeline import (
     id_tensor,
     split_long_runs,
     split_words,
+    unigram_pipeline,
     word_pipeline,
     wordpiece_pipeline,
 )
@@ -298,7 +299,7 @@ def train_tokeniser(
     out.
     """
     trainer = choose("tokeniser", kind, TOKENISERS)
-    floor = len(SPECIALS) + (256 if kind in ("byte", "bpe") else 1)
+    floor = len(SPECIALS) + (256 if kind in ("byte", "bpe", "unigram") else 1)
     if vocabulary is not None and positive("vocabulary", vocabulary) < floor:
         held = f"the special tokens {' '.join(SPECIALS)} and " + (
             "one more" if floor == len(SPECIALS) + 1 else "the 256 bytes"
@@ -370,6 +371,39 @@ def _train_bpe(lines: Iterable[str], vocabulary: int | None, min_frequency: int)
     return Tokeniser(pipeline)
 
 
+def _train_unigram(lines: Iterable[str], vocabulary: int | None, min_frequency: int) -> Tokeniser:
+    """All 256 bytes and the pieces that make the text likeliest, by EM (Kudo 2018).
+
+    Of pieces that are exactly as useful, which is common in a tiny text only, the library keeps
+    any: two trainings may then differ.
+    """
+    pipeline = unigram_pipeline()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=vocabulary or _BPE_VOCABULARY,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=list(BYTE_CHARACTERS),
+        unk_token=UNK,
+        show_progress=False,
+    )
+    seen = Counter[str]()
+
+    def ended() -> Iterator[str]:
+        for line in lines:
+            seen["lines"] += 1
+            yield from split_long_runs(line + "\n")
+
+    pipeline.train_from_iterator(ended(), trainer)
+    if not seen:
+        raise UserError("there is no text to train a tokeniser on")
+    trained = json.loads(pipeline.to_str())["model"]["vocab"]
+    # The library adds up, and ranks bytes that are rare, in a different order each time.
+    pieces = {token: round(score, 4) for token, score in trained if token not in SPECIALS}
+    floor = min((score for token, score in pieces.items() if len(token) > 1), default=0.0)
+    rare = [byte for byte in BYTE_CHARACTERS if pieces.get(byte, floor - 1) < floor]
+    pieces |= dict.fromkeys(rare, floor - 1)
+    return Tokeniser(unigram_pipeline(sorted(pieces.items(), key=lambda each: (-each[1], each[0]))))
+
+
 _Trainer = Callable[[Iterable[str], int | None, int], Tokeniser]
 
 
@@ -389,6 +423,7 @@ TOKENISERS: dict[str, _Trainer] = {
     "char": _train_char,
     "byte": _train_byte,
     "bpe": _train_bpe,
+    "unigram": _train_unigram,
     "wordpiece": _train_pieces(wordpiece_pipeline),
     "wordpiece_cased": _train_pieces(cased_wordpiece_pipeline),
 }

@@ -294,3 +294,24 @@ class GPT(nn.Module):
 
 
 _CAUSAL = causal()
+
+
+def with_biases(model: nn.Module) -> nn.Module:
+    """The same function with biases of zero, if it is a GPT without biases; else the model itself.
+
+    Formats of other programs have biases.
+
+    >>> plain = GPT(GPT.Config(width=8, heads=2, layers=1, bias=False), vocabulary=5)
+    >>> float(with_biases(plain).layers[0].feedforward.widen.bias.abs().max())
+    0.0
+    """
+    if not isinstance(model, GPT) or model.config.bias:
+        return model
+    full = GPT(model.config.model_copy(update={"bias": True}), model.embed.table.num_embeddings)
+    missing, unexpected = full.load_state_dict(model.state_dict(), strict=False)
+    assert not unexpected
+    assert all(name.endswith(".bias") for name in missing)
+    with torch.no_grad():
+        for name in missing:
+            full.get_parameter(name).zero_()
+    return full.to(next(model.parameters()).device).train(model.training)
