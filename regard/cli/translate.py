@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,6 +52,14 @@ def translate_lines(
     heads: HeadsOption = None,
     chunk: Annotated[int, typer.Option(help="Lines held at a time; 1 answers at once.")] = 1024,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a translation.")] = False,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            help="A further run that translates together with the first (an ensemble), such as one "
+            "of another seed; repeatedly for more.",
+        ),
+    ] = None,
     workers: WorkersOption = None,
     weights: WeightsOption = "float32",
     device: DeviceOption = "auto",
@@ -67,6 +76,14 @@ def translate_lines(
     from regard.tasks.abilities import Translates, unsupported
 
     opened = load(run, device, weights=weights)
+    if others:
+        from regard.core.errors import UserError
+        from regard.runs.ensemble import together
+
+        if workers not in (None, 1) or alignments:
+            raise UserError("an ensemble (--with) has one process, and no alignments of its own")
+        opened = together(opened, [load(each, device, weights=weights) for each in others])
+        workers = 1
     task = opened.task
     if not isinstance(task, Translates):
         raise unsupported(run, opened.recipe.task, "translation")
