@@ -116,7 +116,8 @@ def decoder_plan(
         )
     labels = settings.labels()
     data, notes = class_problem(settings)
-    model: Config = GPTClassifier.Config(body=made, dropout=0.0)
+    padding = settings.integer("pad_token_id") if settings.has("pad_token_id") else None
+    model: Config = GPTClassifier.Config(body=made, dropout=0.0, padding=padding)
     return ModelPlan(
         kind="gpt_classifier",
         task="classify",
@@ -153,6 +154,8 @@ def decoder_config(names: DecoderNames, ours: ModelToWrite) -> dict[str, object]
     c = gpt_of(ours.model).config
     classifies = isinstance(ours.model, GPTClassifier)
     said = ours.specials
+    held = ours.model.config.padding if isinstance(ours.model, GPTClassifier) else None
+    padding = {} if held is None else {"pad_token_id": held}
     return {
         "architectures": [names.classifier if classifies else names.causal],
         "vocab_size": ours.sizes["vocabulary"],
@@ -166,6 +169,7 @@ def decoder_config(names: DecoderNames, ours: ModelToWrite) -> dict[str, object]
         "attn_pdrop": c.dropout if c.attention_dropout is None else c.attention_dropout,
         "tie_word_embeddings": c.tied,
         **{f"{role}_token_id": said.get(role) for role in ("bos", "eos", "pad")},
+        **padding,
         **label_settings(ours),
     }
 

@@ -32,8 +32,8 @@ from regard.hub.sentencepiece import BPE, CONTROL, UNIGRAM, UNKNOWN, ScoredPiece
 from regard.hub.sentencepiece import read_sentencepiece as read_model
 from regard.hub.sentencepiece import sentencepiece_bytes as written_model
 from regard.hub.store import read_optional_json
+from regard.hub.tokeniser_classes import TOKENISER_DEFAULTS
 from regard.hub.tokenisers import (
-    TOKENISER_DEFAULTS,
     TOKENIZER_CONFIG_FILE,
     pad_vocabulary,
     read_tokeniser,

@@ -1,77 +1,51 @@
 """Tokenisers as Hugging Face folders have them, in and out.
 
-A tokenizer.json is a whole pipeline and is taken as it is, but for what tokenizer_config.json says
-of lower case, accents and blanks (tokeniser_settings.py). Older folders have only the vocabulary,
-and each family knows what to put around it: WordPiece (vocab.txt) of BERT and DistilBERT, byte
-pairs (vocab.json, merges.txt) of GPT-2 and RoBERTa, pairs of letters of OpenAI GPT. Marian's two
-SentencePiece models are in hub/spm_pair.py.
-
-What tokenizer_config.json says of a tokeniser, where it counts more than the pipeline does.
-
-A family's own class in `transformers` makes its normaliser and its splitting anew from these
-settings, or from its defaults, whatever stands in tokenizer.json; the general class takes that as
-it is.
+A tokenizer.json is a whole pipeline. If tokenizer_config.json names a family's own class, or no
+class, only its vocabulary counts, and the class makes the rest anew from its settings
+(tokeniser_classes.py); any other class takes it as it is. Older folders have only the vocabulary:
+WordPiece (vocab.txt) of BERT and DistilBERT, byte pairs (vocab.json, merges.txt) of GPT-2 and
+RoBERTa, pairs of letters of OpenAI GPT. Marian's two SentencePiece models are in hub/spm_pair.py.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from tokenizers import (
-    AddedToken,
-    Tokenizer,
-    decoders,
-    models,
-    normalizers,
-    pre_tokenizers,
-    processors,
-)
+from tokenizers import AddedToken, Tokenizer, processors
 
 from regard.core.atomic import write_json_file
 from regard.core.errors import UserError, choose
 from regard.data.text.normalise import RESERVED
-from regard.data.text.special_tokens import SPECIAL_ROLES, special_tokens_in
+from regard.data.text.special_tokens import SPECIAL_ROLES, special_tokens_in, template_of
 from regard.data.text.tokeniser import Tokeniser, load_tokeniser
 from regard.data.text.tokenizer_errors import first_use
 from regard.hub.store import read_json_object, read_optional_json, short_json
-
-_OWN = {"BertTokenizer", "DistilBertTokenizer", "RobertaTokenizer", "GPT2Tokenizer"}
-"""Classes that do so; one is meant where none is named. Some names end in Fast."""
-
-_PARTS: dict[tuple[str, str], dict[str, str]] = {
-    ("normalizer", "BertNormalizer"): {
-        "lowercase": "do_lower_case",
-        "strip_accents": "strip_accents",
-        "handle_chinese_chars": "tokenize_chinese_chars",
-    },
-    ("pre_tokenizer", "ByteLevel"): {"add_prefix_space": "add_prefix_space"},
-}
-"""What a part of a pipeline calls its settings, and what tokenizer_config.json calls them."""
-
-
-def with_settings(
-    tokeniser: Tokeniser, said: Mapping[str, object], otherwise: Mapping[str, object], path: Path
-) -> Tokeniser:
-    """A tokeniser with what a folder says of it, or its family where the folder does not."""
-    named = str(said.get("tokenizer_class") or "BertTokenizer").removesuffix("Fast")
-    if named not in _OWN:
-        return tokeniser
-    settings = {name: said.get(name, usual) for name, usual in otherwise.items()}
-    whole = json.loads(tokeniser.json)
-    for (part, kind), names in _PARTS.items():
-        held = whole.get(part)
-        if isinstance(held, dict) and held.get("type") == kind:
-            wanted = {key: settings[name] for key, name in names.items() if name in settings}
-            held |= {key: None if each is None else bool(each) for key, each in wanted.items()}
-    if whole == json.loads(tokeniser.json):
-        return tokeniser
-    with first_use(str(path)):
-        return Tokeniser(Tokenizer.from_str(json.dumps(whole)), str(path), tokeniser.spelled)
+from regard.hub.tokeniser_classes import (
+    CLASSES,
+    FRAMED,
+    GENERAL,
+    MAKERS,
+    MODEL_INPUTS,
+    MODEL_TYPES,
+    TOKENISER_DEFAULTS,
+    Settings,
+    Vocabulary,
+    frame,
+    frame_by_flags,
+    vocabulary_in,
+)
 
 
-def add_tokens(pipeline: Tokenizer, said: Mapping[str, object], path: Path) -> None:
+class FolderTokeniser(NamedTuple):
+    """The tokeniser of a folder, and what there is to tell of it."""
+
+    tokeniser: Tokeniser
+    notes: tuple[str, ...]
+
+
+def add_tokens(pipeline: Tokenizer, held: object, path: Path) -> None:
     """Tokens beside the vocabulary, by their numbers, as `added_tokens_decoder` has them."""
-    held = said.get("added_tokens_decoder") or {}
     if not isinstance(held, Mapping):
         raise UserError(f"{path}: added_tokens_decoder={short_json(held)} must be tokens by number")
     for number in sorted(held, key=lambda each: str(each).zfill(12)):
@@ -92,9 +66,6 @@ def add_tokens(pipeline: Tokenizer, said: Mapping[str, object], path: Path) -> N
             )
 
 
-_Settings = Mapping[str, object]
-"""What tokenizer_config.json says."""
-
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
 
 _LARGEST = 2**24
@@ -107,22 +78,111 @@ def read_tokeniser(folder: Path, family: str, rows: int | None = None) -> Tokeni
     `rows` is how many its embedding has: a vocabulary may have fewer, and then gets numbers that
     no text has, since models are often padded; one that has more is refused.
     """
-    spelled = special_tokens_of(folder)
+    return read_folder_tokeniser(folder, family, rows).tokeniser
+
+
+def read_folder_tokeniser(folder: Path, family: str, rows: int | None = None) -> FolderTokeniser:
+    """The same, with what there is to tell of it."""
     path = folder / "tokenizer.json"
     said = read_optional_json(folder / TOKENIZER_CONFIG_FILE)
-    if path.exists():
-        whole = with_settings(
-            load_tokeniser(path, spelled), said, TOKENISER_DEFAULTS.get(family, {}), path
-        )
-        return pad_vocabulary(whole, rows, path)
-    make = choose("family of tokenisers", family, _MAKERS)
-    settings = {**TOKENISER_DEFAULTS[family], **said, **spelled}
-    with first_use(str(folder)):
-        pipeline = make(folder, settings)
-        add_tokens(pipeline, said, folder / TOKENIZER_CONFIG_FILE)
-        _add_marks(pipeline, folder, settings)
-    named = {key: str(value) for key, value in settings.items() if key in _NAMES}
-    return pad_vocabulary(Tokeniser(pipeline, str(folder), named), rows, folder)
+    kind, notes = _kind_of(folder, said, family)
+    spelled = special_tokens_of(folder)
+    if not path.exists():
+        kind = kind or choose("family of tokenisers", family, {each: each for each in MAKERS})
+    settings = {**(TOKENISER_DEFAULTS[kind] if kind else {}), **said, **spelled}
+    whole = load_tokeniser(path, spelled) if path.exists() else None
+    place = path if path.exists() else folder
+    with first_use(str(place)):
+        pipeline = _pipeline_of(folder, kind, settings, whole)
+        _add_marks(pipeline, folder, said, settings)
+        if kind in FRAMED:
+            frame(pipeline, kind, settings)
+        elif whole is None:
+            frame_by_flags(pipeline, settings)
+        names = said.get("model_input_names") or MODEL_INPUTS.get(kind or "", MODEL_INPUTS["gpt2"])
+        if not isinstance(names, list | tuple) or "token_type_ids" not in names:
+            one_part(pipeline)
+    named = {key: str(settings[key]) for key in _NAMES if settings.get(key) is not None}
+    tokeniser = Tokeniser(pipeline, str(place), named)
+    _ = tokeniser.frames  # what cannot be around a text is refused now
+    return FolderTokeniser(pad_vocabulary(tokeniser, rows, place), notes)
+
+
+def _kind_of(folder: Path, said: Settings, family: str) -> tuple[str | None, tuple[str, ...]]:
+    """The kind of a folder's tokeniser; None takes tokenizer.json as it is. And what to tell."""
+    given = said.get("tokenizer_class")
+    if not given:
+        given = read_optional_json(folder / "config.json").get("tokenizer_class")
+    named = str(given or "").removesuffix("Fast")
+    if not named:
+        return (family if family in MAKERS else None), ()
+    if named in CLASSES or named in GENERAL:
+        return CLASSES.get(named), ()
+    note = (
+        f"tokenizer_class={short_json(given)} is not known here: tokenizer.json is taken as it is"
+    )
+    return None, (note,)
+
+
+def _pipeline_of(
+    folder: Path, kind: str | None, settings: Settings, whole: Tokeniser | None
+) -> Tokenizer:
+    """The pipeline of tokenizer.json, or one around its vocabulary, or around that of files."""
+    added = settings.get("added_tokens_decoder")
+    place = folder / TOKENIZER_CONFIG_FILE
+    if kind is None:
+        assert whole is not None
+        pipeline = Tokenizer.from_str(whole.json)
+        add_tokens(pipeline, added or {}, place)
+        return pipeline
+    if whole is None:
+        pipeline = MAKERS[kind](_vocabulary_of(folder, kind), settings)
+        add_tokens(pipeline, added or {}, place)
+        return pipeline
+    held = json.loads(whole.json)
+    pipeline = MAKERS[kind](vocabulary_in(held, kind, folder / "tokenizer.json"), settings)
+    if kind not in FRAMED:
+        pipeline.post_processor = Tokenizer.from_str(whole.json).post_processor
+    if added is None:
+        place = folder / "tokenizer.json"
+        added = {str(each["id"]): each for each in held["added_tokens"]}
+    add_tokens(pipeline, added, place)
+    return pipeline
+
+
+def _vocabulary_of(folder: Path, kind: str) -> Vocabulary:
+    """The vocabulary in the files of a folder that has no tokenizer.json."""
+    if MODEL_TYPES[kind] == "WordPiece":
+        lines = _lines(required_file(folder, "vocab.txt"))
+        return Vocabulary({token: number for number, token in enumerate(lines)})
+    if MODEL_TYPES[kind] == "BPE":
+        numbers, merges = _pairs(folder)
+        return Vocabulary(numbers, merges=tuple(merges))
+    raise UserError(
+        f"{folder}: has no tokenizer.json; AutoTokenizer.from_pretrained(FOLDER) of transformers "
+        "makes one of sentencepiece.bpe.model, and save_pretrained(FOLDER) writes it"
+    )
+
+
+def one_part(pipeline: Tokenizer) -> None:
+    """Leave all tokens of a pair in the first part, for models that are not given parts."""
+    frames = template_of(pipeline)
+    if not any((*frames.parts, *(part for each in frames.marks or () for part in each))):
+        return
+    marks = dict.fromkeys((*frames.single.before, *frames.single.after))
+    marks |= dict.fromkeys((*frames.before, *frames.between, *frames.after))
+    spelled = {number: pipeline.id_to_token(number) for number in marks}
+
+    def listed(*each: tuple[int, ...] | str) -> list[str]:
+        held = [[part] if isinstance(part, str) else [spelled[n] for n in part] for part in each]
+        return [f"{token}:0" for part in held for token in part]
+
+    one = frames.single
+    pipeline.post_processor = processors.TemplateProcessing(
+        single=listed(one.before, "$A", one.after),
+        pair=listed(frames.before, "$A", frames.between, "$B", frames.after),
+        special_tokens=[(token, number) for number, token in spelled.items()],
+    )
 
 
 def pad_vocabulary(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
@@ -150,49 +210,6 @@ def unused_ids(tokeniser: Tokeniser) -> int:
     """How many numbers of a vocabulary no token has, which a model is padded with."""
     every = range(tokeniser.vocabulary)
     return sum(tokeniser.token(number) in ("", unused_token(number)) for number in every)
-
-
-def _word_pieces(folder: Path, settings: _Settings) -> Tokenizer:
-    """BERT's: vocab.txt has a piece a line, its number that of the line."""
-    vocabulary = {token: n for n, token in enumerate(_lines(required_file(folder, "vocab.txt")))}
-    pipeline = Tokenizer(models.WordPiece(vocabulary, unk_token=str(settings["unk_token"])))
-    accents = settings["strip_accents"]
-    pipeline.normalizer = normalizers.BertNormalizer(
-        clean_text=True,
-        handle_chinese_chars=bool(settings["tokenize_chinese_chars"]),
-        strip_accents=None if accents is None else bool(accents),
-        lowercase=bool(settings["do_lower_case"]),
-    )
-    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    pipeline.decoder = decoders.WordPiece(prefix="##")
-    return pipeline
-
-
-def _byte_pairs(folder: Path, settings: _Settings) -> Tokenizer:
-    """GPT-2's: pairs of bytes, a blank being part of the word behind it."""
-    pipeline = Tokenizer(models.BPE(*_pairs(folder)))
-    pipeline.pre_tokenizer = pre_tokenizers.ByteLevel(
-        add_prefix_space=bool(settings["add_prefix_space"])
-    )
-    pipeline.decoder = decoders.ByteLevel()
-    return pipeline
-
-
-def _letter_pairs(folder: Path, settings: _Settings) -> Tokenizer:
-    """OpenAI GPT's: pairs of letters within words as BERT splits them, the last with </w>."""
-    vocabulary, merges = _pairs(folder)
-    pipeline = Tokenizer(
-        models.BPE(
-            vocabulary,
-            merges,
-            unk_token=str(settings["unk_token"]),
-            end_of_word_suffix="</w>",
-        )
-    )
-    pipeline.normalizer = normalizers.BertNormalizer(lowercase=True)
-    pipeline.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    pipeline.decoder = decoders.BPEDecoder(suffix="</w>")
-    return pipeline
 
 
 def _pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -223,40 +240,29 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     return found
 
 
-def _add_marks(pipeline: Tokenizer, folder: Path, settings: _Settings) -> None:
-    """Special tokens that are never found in texts, and what stands around these."""
+def _add_marks(pipeline: Tokenizer, folder: Path, said: Settings, settings: Settings) -> None:
+    """Special tokens, which are never found in texts; those that files add have their flags."""
     added = read_optional_json(folder / "added_tokens.json")
     later = sorted(added, key=lambda token: str(added[token]).zfill(12))
     pipeline.add_tokens([token for token in later if pipeline.token_to_id(token) is None])
-    marks = dict.fromkeys(str(settings[key]) for key in _NAMES if settings.get(key) is not None)
-    known = [mark for mark in marks if pipeline.token_to_id(mark) is not None]
-    pipeline.add_special_tokens(
-        [AddedToken(mark, special=True, normalized=False) for mark in known]
-    )
-    _around(pipeline, settings)
-
-
-def _around(pipeline: Tokenizer, settings: _Settings) -> None:
-    """What this family puts before, between and after texts."""
-    first, last = (settings.get(key) for key in ("cls_token", "sep_token"))
-    if first is None or last is None:
-        return
-    begins, ends = pipeline.token_to_id(str(first)), pipeline.token_to_id(str(last))
-    if begins is None or ends is None:
-        return
-    if "trim_offsets" in settings:  # RoBERTa's: two marks between texts, and only one segment
-        pipeline.post_processor = processors.RobertaProcessing(
-            (str(last), ends),
-            (str(first), begins),
-            trim_offsets=bool(settings["trim_offsets"]),
-            add_prefix_space=bool(settings["add_prefix_space"]),
+    there = {each.content for each in pipeline.get_added_tokens_decoder().values()}
+    spelled = {} if "added_tokens_decoder" in said else read_optional_json(folder / _MAP_FILE)
+    for key in _NAMES:
+        mark = settings.get(key)
+        if mark is None or str(mark) in there or pipeline.token_to_id(str(mark)) is None:
+            continue
+        flags = spelled.get(key) or said.get(key)
+        given = flags if isinstance(flags, Mapping) else {}
+        token = AddedToken(
+            str(mark),
+            lstrip=bool(given.get("lstrip")),
+            rstrip=bool(given.get("rstrip")),
+            single_word=bool(given.get("single_word")),
+            normalized=bool(given.get("normalized")),
+            special=True,
         )
-        return
-    pipeline.post_processor = processors.TemplateProcessing(
-        single=f"{first}:0 $A:0 {last}:0",
-        pair=f"{first}:0 $A:0 {last}:0 $B:1 {last}:1",
-        special_tokens=[(str(first), begins), (str(last), ends)],
-    )
+        pipeline.add_special_tokens([token])
+        there.add(str(mark))
 
 
 def write_tokeniser(tokeniser: Tokeniser, folder: Path, family: str, longest: int) -> None:
@@ -264,9 +270,9 @@ def write_tokeniser(tokeniser: Tokeniser, folder: Path, family: str, longest: in
     pipeline = Tokenizer.from_str(tokeniser.json)
     spelled = {**_named_roles(tokeniser), **tokeniser.spelled}
     if pipeline.post_processor is None:
-        edges = {"cls_token": "bos_token", "sep_token": "eos_token"} if family in _FRAMED else {}
+        edges = {"cls_token": "bos_token", "sep_token": "eos_token"} if family in FRAMED else {}
         spelled |= {ours: spelled[from_] for ours, from_ in edges.items() if from_ in spelled}
-        _around(pipeline, {**TOKENISER_DEFAULTS[family], **spelled} if edges else {})
+        frame(pipeline, family, {**TOKENISER_DEFAULTS[family], **spelled})
     write_json_file(folder / "tokenizer.json", json.loads(pipeline.to_str()))
     write_json_file(
         folder / TOKENIZER_CONFIG_FILE,
@@ -275,12 +281,12 @@ def write_tokeniser(tokeniser: Tokeniser, folder: Path, family: str, longest: in
             # normaliser and its own splitting around the same vocabulary.
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": longest,
-            "model_input_names": list(_INPUTS[family]),
+            "model_input_names": list(MODEL_INPUTS[family]),
             "clean_up_tokenization_spaces": False,
             **spelled,
         },
     )
-    write_json_file(folder / "special_tokens_map.json", spelled)
+    write_json_file(folder / _MAP_FILE, spelled)
 
 
 def gpt_classifier_tokeniser(tokeniser: Tokeniser) -> Tokeniser:
@@ -323,7 +329,7 @@ def special_tokens_of(folder: Path) -> dict[str, str]:
     """The special tokens that a folder names."""
     return {
         **special_tokens_in(read_optional_json(folder / TOKENIZER_CONFIG_FILE)),
-        **special_tokens_in(read_optional_json(folder / "special_tokens_map.json")),
+        **special_tokens_in(read_optional_json(folder / _MAP_FILE)),
     }
 
 
@@ -349,61 +355,4 @@ def _lines(path: Path) -> list[str]:
 _NAMES = tuple(name for names in SPECIAL_ROLES.values() for name in names)
 """What `transformers` calls special tokens."""
 
-_Maker = Callable[[Path, _Settings], Tokenizer]
-
-_MAKERS: dict[str, _Maker] = {
-    "bert": _word_pieces,
-    "distilbert": _word_pieces,
-    "roberta": _byte_pairs,
-    "gpt2": _byte_pairs,
-    "openai-gpt": _letter_pairs,
-}
-"""How each family makes a pipeline of its vocabulary."""
-
-_BRACKETS = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-    "do_lower_case": True,
-    "tokenize_chinese_chars": True,
-    "strip_accents": None,
-}
-
-_END = "<|endoftext|>"
-
-TOKENISER_DEFAULTS: dict[str, _Settings] = {
-    "bert": _BRACKETS,
-    "distilbert": _BRACKETS,
-    "roberta": {
-        "bos_token": "<s>",
-        "eos_token": "</s>",
-        "sep_token": "</s>",
-        "cls_token": "<s>",
-        "unk_token": "<unk>",
-        "pad_token": "<pad>",
-        "mask_token": "<mask>",
-        "add_prefix_space": False,
-        "trim_offsets": True,
-    },
-    "gpt2": {"unk_token": _END, "bos_token": _END, "eos_token": _END, "add_prefix_space": False},
-    "openai-gpt": {"unk_token": "<unk>"},
-    "marian": {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"},
-}
-"""What holds where tokenizer_config.json says nothing."""
-
-_FRAMED = ("bert", "distilbert", "roberta")
-"""Families whose texts stand between marks."""
-
-_PLAIN = ("input_ids", "attention_mask")
-
-_INPUTS: dict[str, tuple[str, ...]] = {
-    "bert": ("input_ids", "token_type_ids", "attention_mask"),
-    "distilbert": _PLAIN,
-    "roberta": _PLAIN,
-    "gpt2": _PLAIN,
-    "openai-gpt": _PLAIN,
-    "marian": _PLAIN,
-}
-"""What each family's models are given by their tokenisers."""
+_MAP_FILE = "special_tokens_map.json"

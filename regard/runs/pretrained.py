@@ -52,7 +52,7 @@ def from_pretrained(
     folder = locate_checkpoint(name, download=download)
     loaded = hub.read_checkpoint(folder, architecture)
     recipe = _recipe_of(loaded, folder.resolve().name, changes)
-    sides = _sides_of(folder, loaded)
+    sides, of_tokenisers = _sides_of(folder, loaded)
     with TemporaryDirectory() as held:
         for file, tokeniser in sides.items():
             tokeniser.save(Path(held) / file)
@@ -65,7 +65,12 @@ def from_pretrained(
                 f"{folder}: the tokeniser has {size}={count}, and the model "
                 f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
             )
-    told = (*loaded.notes, *folder_notes(folder), *_told_of(folder, loaded, sides))
+    told = (
+        *loaded.notes,
+        *of_tokenisers,
+        *folder_notes(folder),
+        *_told_of(folder, loaded, sides),
+    )
     task = limited(task, loaded.model)
     return Run(folder, recipe, task, loaded.model.to(pick_device(device)), told)
 
@@ -177,13 +182,16 @@ def _context_of(loaded: hub.LoadedCheckpoint) -> int:
     return int(str(found))
 
 
-def _sides_of(folder: Path, loaded: hub.LoadedCheckpoint) -> dict[str, Tokeniser]:
-    """The tokenisers of a checkpoint by the files that a run keeps them in."""
+def _sides_of(
+    folder: Path, loaded: hub.LoadedCheckpoint
+) -> tuple[dict[str, Tokeniser], tuple[str, ...]]:
+    """The tokenisers of a checkpoint by the files that a run keeps them in, and what to tell."""
     sizes = loaded.plan.sizes
     if "source_vocabulary" in sizes:
         pair = read_pair(folder, sizes["source_vocabulary"], sizes["vocabulary"])
-        return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}
-    return {"tokenizer.json": tokenisers.read_tokeniser(folder, loaded.family, sizes["vocabulary"])}
+        return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}, ()
+    found = tokenisers.read_folder_tokeniser(folder, loaded.family, sizes["vocabulary"])
+    return {"tokenizer.json": found.tokeniser}, found.notes
 
 
 def _told_of(

@@ -90,7 +90,7 @@ def _numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> li
     if isinstance(text, str):
         if len(text) > limits.characters:
             raise too_long(len(text), limits.characters, "prompt")
-        return tokeniser.encode(text or "\n") or [tokeniser.eos]
+        return tokeniser.encode_prompt(text or "\n") or [tokeniser.eos]
     for token in text:
         if token >= tokeniser.vocabulary:
             raise wrong(

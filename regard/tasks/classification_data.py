@@ -50,8 +50,9 @@ class Examples(Config):
     and fastText's lines several `__label__`."""
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
-    words: Literal["whitespace", "plain"] = "whitespace"
-    """Words are what stands between blanks; or a running text is split, signs apart."""
+    words: Literal["whitespace", "plain", "raw"] = "whitespace"
+    """Words are what stands between blanks; or a running text is split, signs apart; or the
+    tokeniser is given the text as it is, white space and all."""
     lowercase: bool = False
     sentences: Literal["none", "punctuation", "lines"] = "none"
     """Keep the sentences of a text apart: they end at . ! ? or at the end of a line."""
@@ -66,9 +67,10 @@ class Examples(Config):
     """How many tokens of a text are read, if fewer than the model can read."""
     strict: bool = False
     """Refuse texts that are longer than the model reads, rather than truncate them."""
-    template: Literal["own", "gpt"] = "own"
+    template: Literal["own", "gpt", "exact"] = "own"
     """The marks around texts: those of the tokeniser, if it has any; or a start, a delimiter and an
-    extract mark behind its vocabulary, as GPT's classifiers read them."""
+    extract mark behind its vocabulary, as GPT's classifiers read them; or exactly those of the
+    tokeniser, so that nothing stands between the texts of a pair if it has none."""
     both_orders: bool = False
     """Read a pair in both orders and add up what is said of it, where neither text is the first."""
     characters: bool = False
@@ -95,6 +97,11 @@ class Examples(Config):
         if self.tokeniser != "word" and (self.characters or self.vectors is not None):
             raise UserError(
                 f'characters and vectors are for tokeniser="word", not {self.tokeniser!r}'
+            )
+        if self.words == "raw" and (self.sentences != "none" or self.tokeniser == "word"):
+            raise UserError(
+                'words="raw" leaves a text whole: leave sentences out, and take another tokeniser '
+                "than words"
             )
         if self.problem != "single_label" and (self.class_weights != "none" or self.smoothing):
             raise UserError(
@@ -127,6 +134,8 @@ def pieces(texts: Sequence[str], data: Examples) -> list[list[str]]:
 def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
     """The words of a running text; BREAK among them only if it is wanted."""
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if data.words == "raw":
+        return [text.lower() if data.lowercase else text]
     if data.words == "plain":
         found = plain_words(text, lowercase=data.lowercase)
         return found if breaks else [word for word in found if word != LINE_BREAK]

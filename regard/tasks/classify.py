@@ -121,6 +121,8 @@ class Classification(Labelling):
         """The marks around texts, if there are any."""
         if self.data.template == "own":
             return self.tokeniser.template
+        if self.data.template == "exact":
+            return self.tokeniser.frames
         start, delimiter, extract = (self.tokeniser.vocabulary + mark for mark in range(3))
         return InputTemplate(before=(start,), between=(delimiter,), after=(extract,))
 
@@ -347,6 +349,8 @@ class Classification(Labelling):
             "text": ["text"],
             "label": "label",
             "tokeniser": "source",
+            "words": "raw",
+            "template": "exact",
             "max_length": context,
         }
 

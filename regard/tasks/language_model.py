@@ -227,7 +227,7 @@ class LanguageModelling(Tokenised):
         An empty prompt stands for the end of a line.
         """
         stepper = _stepper(model)
-        tokens = self.tokeniser.encode(prompt or "\n") or [self.tokeniser.eos]
+        tokens = self.tokeniser.encode_prompt(prompt or "\n") or [self.tokeniser.eos]
         device = next(model.parameters()).device
         request = replace(request, device=device, stop=frozenset(request.stop) | self.ends)
         limit, wanted = self.context, request.max_tokens
@@ -280,12 +280,16 @@ class LanguageModelling(Tokenised):
 
     def _ids(self, text: str) -> list[int]:
         """The tokens of a text, as many from its end as the model reads."""
-        return self.tokeniser.encode(text)[-(self.context or 0) :]
+        return self.tokeniser.encode_prompt(text)[-(self.context or 0) :]
 
     def _labels(self, text: str) -> tuple[str, ...]:
         """The part of the text that each of these tokens stands for."""
-        spans = self.tokeniser.offsets(text)[-(self.context or 0) :]
-        return tuple(text[begin:end] for begin, end in spans)
+        frame = self.tokeniser.frames.single
+        before, after = (
+            [self.tokeniser.token(n) for n in each] for each in (frame.before, frame.after)
+        )
+        inner = (text[begin:end] for begin, end in self.tokeniser.offsets(text))
+        return (*before, *inner, *after)[-(self.context or 0) :]
 
     @classmethod
     def checkpoint_data(cls, context: int) -> dict[str, object]:

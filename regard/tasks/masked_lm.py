@@ -276,17 +276,13 @@ class MaskedLM(Tokenised):
 
     def framed(self, texts: Sequence[str]) -> tuple[list[int], list[int]]:
         """A text with marks around it, and the part of each token."""
-        held = []
-        for text in texts:
-            *before, last = self._masked(text).split(MASK)
-            # A blank belongs to the word behind it, which is hidden: byte pairs would keep it.
-            rows = self.tokeniser.encode_each([*(each.rstrip() for each in before), last])
-            joined = list(rows[0])
-            for row in rows[1:]:
-                joined += [self.tokeniser.mask, *row]
-            held.append(joined)
+        own = self.tokeniser.special_token(MASK) or MASK
+        written = [self._masked(text).replace(MASK, own) for text in texts]
+        held = self.tokeniser.encode_masked(written)
         tokens, parts = self.template.apply(held, self.data.window)
-        if tokens.count(self.tokeniser.mask) < sum(row.count(self.tokeniser.mask) for row in held):
+        if sum(text.count(own) for text in written) and tokens.count(self.tokeniser.mask) < sum(
+            row.count(self.tokeniser.mask) for row in held
+        ):
             raise UserError(
                 f"{texts[0][:60]!r}: a masked word is behind the {self.data.window} tokens, marks "
                 "included, that this model reads; shorten the text"

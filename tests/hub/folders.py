@@ -92,7 +92,13 @@ def write_tokeniser(folder: Path) -> None:
     names = ("pad", "unk", "cls", "sep", "mask")
     roles = {f"{name}_token": mark for name, mark in zip(names, MARKS, strict=True)}
     (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **roles})
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+                **roles,
+            }
+        )
     )
 
 

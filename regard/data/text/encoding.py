@@ -233,7 +233,7 @@ def encode_word_pieces(
     >>> inner, batch["firsts"].tolist()                          # after CLS
     (['so', 'so', '##m', '##e'], [[1, 2]])
     """
-    tokeniser = reading.tokeniser
+    tokeniser, template = reading.tokeniser, template.single
     rows = iter(tokeniser.encode_each([word for text in texts for word in text]))
     tokens: list[list[int]] = []
     firsts: list[list[int]] = []

@@ -16,8 +16,8 @@ one, the usual spellings are tried.
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -34,9 +34,26 @@ class InputTemplate:
     between: tuple[int, ...]
     after: tuple[int, ...]
     parts: tuple[int, int] = (0, 1)
+    marks: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None = None
+    """The parts of the special tokens before, between and after; None is that of the text before
+    them."""
+    alone: "InputTemplate | None" = None
+    """The template of a text alone, if it is not this one without its second text."""
+
+    @property
+    def single(self) -> "InputTemplate":
+        """The template of a text alone."""
+        return self.alone or self
+
+    @property
+    def is_empty(self) -> bool:
+        """Are there no special tokens at all?"""
+        return not (self.size(1) or self.size(2))
 
     def size(self, texts: int) -> int:
         """The number of special tokens around one text or two."""
+        if texts == 1 and self.alone is not None:
+            return self.alone.size(1)
         return len(self.before) + (texts - 1) * len(self.between) + len(self.after)
 
     def apply(
@@ -47,6 +64,8 @@ class InputTemplate:
         A special token belongs to the part of the text before it, the first ones to the first. An
         input longer than `longest` is truncated at the ends of the texts, the longer one first.
         """
+        if len(texts) == 1 and self.alone is not None:
+            return self.alone.apply(texts, longest)
         if len(texts) > 2:
             raise UserError(f"a template takes one text or two, not {len(texts)}")
         room = None if longest is None else longest - self.size(len(texts))
@@ -56,15 +75,18 @@ class InputTemplate:
         if room is not None:
             kept = truncated_lengths([len(each) for each in texts], room)
             texts = [each[:size] for each, size in zip(texts, kept, strict=True)]
-        held = [self.before, texts[0]]
+        first, second = self.parts
+        ends = first if len(texts) == 1 else second
+        begin, middle, end = self.marks or (
+            [first] * len(self.before),
+            [first] * len(self.between),
+            [ends] * len(self.after),
+        )
+        numbers, parts = [*self.before, *texts[0]], [*begin, *[first] * len(texts[0])]
         for text in texts[1:]:
-            held += [self.between, text]
-        held.append(self.after)
-        whose = [self.parts[0]] * 2 if len(texts) == 1 else [self.parts[0]] * 3 + [self.parts[1]]
-        whose.append(whose[-1])
-        numbers = [number for each in held for number in each]
-        parts = [part for each, part in zip(held, whose, strict=True) for _ in each]
-        return numbers, parts
+            numbers += [*self.between, *text]
+            parts += [*middle, *[second] * len(text)]
+        return [*numbers, *self.after], [*parts, *end]
 
 
 def truncated_lengths(sizes: Sequence[int], room: int) -> list[int]:
@@ -82,21 +104,62 @@ def truncated_lengths(sizes: Sequence[int], room: int) -> list[int]:
     return [stays, min(second, room - stays)]
 
 
-def template_of(pipeline: Tokenizer) -> InputTemplate | None:
-    """The template of a pipeline; None if it adds no special tokens."""
-    one, two = pipeline.encode("a"), pipeline.encode("a", "a")
-    whose = two.sequence_ids
-    if len(one.ids) == one.sequence_ids.count(0) or 0 not in whose or 1 not in whose:
-        return None
-    first, last = whose.index(0), len(whose) - whose[::-1].index(1)
-    ends, begins = len(whose) - whose[::-1].index(0), whose.index(1)
+def template_of(pipeline: Tokenizer) -> InputTemplate:
+    """The template of a pipeline, which may be empty."""
+    probe = next(filter(lambda text: _is_read(pipeline, text), _probes(pipeline)), None)
+    if probe is None:
+        return InputTemplate((), (), ())
+    one, two = _frame_of(pipeline, probe, 1), _frame_of(pipeline, probe, 2)
+    same = (one.before, one.after, one.marks) == (two.before, two.after, two.marks)
+    # The parts after a text alone are the first; after a pair, the second.
+    usual = one.before == two.before and one.after == two.after and not one.marks and not two.marks
+    alone = None if (same or usual) and one.parts[0] == two.parts[0] else one
+    return replace(two, alone=alone)
+
+
+def _probes(pipeline: Tokenizer) -> Iterator[str]:
+    """Texts of which one has a token in any vocabulary."""
+    yield "a"
+    for _, number in zip(range(_MOST_PROBES), pipeline.get_vocab().values(), strict=False):
+        yield pipeline.decode([number], skip_special_tokens=False)
+
+
+def _is_read(pipeline: Tokenizer, text: str) -> bool:
+    """Has a text any token?"""
+    return bool(pipeline.encode(text, add_special_tokens=False).ids)
+
+
+def _frame_of(pipeline: Tokenizer, probe: str, texts: int) -> InputTemplate:
+    """What stands around one text or two, found by trying."""
+    found = pipeline.encode(probe, probe if texts == 2 else None)
+    whose, ids, types = found.sequence_ids, found.ids, found.type_ids
+    first, ends = whose.index(0), len(whose) - whose[::-1].index(0)
+    begins, last = (ends, ends) if texts == 1 else (whose.index(1), _after(whose, 1))
+    text = pipeline.encode(probe, add_special_tokens=False).ids
+    if ids[first:ends] != text or (texts == 2 and (begins < ends or ids[begins:last] != text)):
+        raise UserError(
+            "the post-processor of tokenizer.json repeats, reorders or divides texts, which is not "
+            "known here"
+        )
+    parts = (types[first], types[begins] if texts == 2 else types[first])
+    marks = (tuple(types[:first]), tuple(types[ends:begins]), tuple(types[last:]))
+    usual = ({parts[0]}, {parts[0]}, {parts[texts - 1]})
+    plain = all(set(each) <= known for each, known in zip(marks, usual, strict=True))
     return InputTemplate(
-        before=tuple(two.ids[:first]),
-        between=tuple(two.ids[ends:begins]),
-        after=tuple(two.ids[last:]),
-        parts=(two.type_ids[first], two.type_ids[begins]),
+        before=tuple(ids[:first]),
+        between=tuple(ids[ends:begins]),
+        after=tuple(ids[last:]),
+        parts=parts,
+        marks=None if plain else marks,
     )
 
+
+def _after(whose: Sequence[int | None], text: int) -> int:
+    """The position after the last token of a text."""
+    return len(whose) - whose[::-1].index(text)
+
+
+_MOST_PROBES = 100
 
 SPECIAL_SPELLINGS: dict[str, tuple[str, ...]] = {
     PAD: (PAD, "[PAD]", "<|endoftext|>"),

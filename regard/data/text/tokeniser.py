@@ -161,10 +161,15 @@ class Tokeniser:
         return continuation_tokens(self.json, self._numbers, self.vocabulary)
 
     @cached_property
-    def template(self) -> InputTemplate | None:
-        """The template of its pipeline; None if it adds no special tokens."""
+    def frames(self) -> InputTemplate:
+        """The template of its pipeline, which may be empty."""
         with first_use(self._name):
             return template_of(self._pipeline)
+
+    @property
+    def template(self) -> InputTemplate | None:
+        """The template of its pipeline; None if it adds no special tokens."""
+        return None if self.frames.is_empty else self.frames
 
     @cached_property
     def digest(self) -> str:
@@ -187,6 +192,32 @@ class Tokeniser:
         """The ids of a text, without special tokens around it."""
         numbers: list[int] = self.encode_all([text]).tolist()
         return numbers
+
+    def encode_prompt(self, text: str) -> list[int]:
+        """The ids of a text with the special tokens that its pipeline puts around it."""
+        return self.frames.apply([self.encode(text)])[0]
+
+    def encode_masked(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text, in which the mask token is found; other special tokens are text."""
+        if self.special_token(MASK) is None:
+            return self.encode_each(texts)
+        _writable("".join(texts))
+        with library_errors(self._name):
+            encoded = self._with_mask.encode_batch(list(texts), add_special_tokens=False)
+        return [each.ids for each in encoded]
+
+    @cached_property
+    def _with_mask(self) -> Tokenizer:
+        """The pipeline with a mask token that is found in texts, with its own white space."""
+        whole = json.loads(self.json)
+        plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+        held = {each["id"]: each for each in whole["added_tokens"]}
+        mask = held.get(self.mask, {"content": self.special_token(MASK), **plain})
+        held[self.mask] = {**mask, "id": self.mask, "special": False}
+        whole["added_tokens"] = [held[number] for number in sorted(held)]
+        pipeline: Tokenizer = Tokenizer.from_str(json.dumps(whole))
+        pipeline.encode_special_tokens = True
+        return pipeline
 
     def encode_all(self, texts: Sequence[str], end: int | None = None) -> Int[Tensor, "T"]:
         """The ids of many texts in one tensor, each followed by `end` if it is not None."""

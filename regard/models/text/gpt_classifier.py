@@ -14,7 +14,7 @@ torch.Size([1, 3])
 from copy import deepcopy
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -40,6 +40,8 @@ class GPTClassifier(nn.Module):
         """The run folder of a GPT, or of such a classifier, to initialise from."""
         fresh: bool = False
         """Take its settings and tokens with new weights: a baseline without pre-training."""
+        padding: int | None = None
+        """A token that does not count at the end of a text: the last of the others is scored."""
         bias: bool = False
         """A bias for each class."""
         dropout: float = Field(0.1, ge=0, lt=1)
@@ -90,9 +92,18 @@ class GPTClassifier(nn.Module):
 
     def _scored(self, states: Tensor, batch: Batch) -> Tensor:
         rows = torch.arange(len(states), device=states.device)
-        last = states[rows, (batch["lengths"] - 1).clamp_min(0)]  # [B,D]
+        last = states[rows, self._last(batch)]  # [B,D]
         scored: Tensor = self.output(self.drop(last))
         return scored
+
+    def _last(self, batch: Batch) -> Int[Tensor, "B"]:
+        """The position of each text's last token that counts; 0 if there is none."""
+        tokens, lengths = batch["tokens"], batch["lengths"]
+        if self.config.padding is None:
+            return (lengths - 1).clamp_min(0)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        counts = (places < lengths[:, None]) & (tokens != self.config.padding)  # [B,T]
+        return (places * counts).amax(1)
 
     def stages(self) -> list[list[nn.Parameter]]:
         """The embeddings of tokens and positions, each layer, the rest."""
