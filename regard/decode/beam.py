@@ -108,6 +108,14 @@ class Beam:
     """Finish a sentence when as many hypotheses as beams have ended, as in fairseq; otherwise when
     no unfinished hypothesis can still become one of the best.
     """
+    estimate: bool = False
+    """Finish a sentence when as many hypotheses as beams have ended and the best unfinished one is
+    no better at its present length, though it might become so: the default of transformers.
+    """
+    free_end: bool = False
+    """Does the end token of a hypothesis of the maximum length cost nothing, instead of its
+    probability? So it is in transformers, with `forced_eos_token_id`.
+    """
     bos: int = 2
     """The token that begins every target."""
     eos: int = 3
@@ -146,6 +154,8 @@ class Beam:
                 f"groups={self.groups} with diversity={self.diversity}: several groups need a "
                 "diversity above 0, and one group has no use for it"
             )
+        if self.early and self.estimate:
+            raise UserError("early=True and estimate=True are two ways to finish; choose one")
         if self.width == 1 and self.coverage:
             raise UserError(f"coverage={self.coverage} ranks hypotheses, but width=1 has only one")
         if not self.scores and self.width > 1:

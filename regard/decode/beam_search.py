@@ -89,10 +89,12 @@ class BeamSearch(Generic[State]):
         self._scores: _Floats = np.zeros((sentences, 1), np.float32)  # [N,W]; -inf is a dead beam
         self._base = self._scores  # [N,W]: with a logit added, the score of the next step
         self._longest = np.array([[beam.penalty(most + 1)] for most in self._limits.most.tolist()])
-        self._finished = FinishedBeams(sentences, beam.groups, -(-beam.n_best // beam.groups))
+        kept = beam.group if beam.estimate else -(-beam.n_best // beam.groups)
+        self._finished = FinishedBeams(sentences, beam.groups, kept)
         self._backpointers = Backpointers()
         self._same: list[int] = []
-        self._written: Ints | None = np.zeros((sentences, 0), np.int64) if beam.no_repeat else None
+        first = np.full((sentences, 1), beam.bos, np.int64)  # counts in n-grams too
+        self._written: Ints | None = first if beam.no_repeat else None
         self._weights = weights if beam.coverage else None
         self._lengths = lengths
         self._inference_mode = torch.inference_mode()
@@ -201,7 +203,12 @@ class BeamSearch(Generic[State]):
             values[full], tokens[full] = _IMPOSSIBLE, self._beam.eos
             beams[full, : len(each)] = each
             at = full[:, None]
-            values[full, : len(each)] = self._values(logits, at, each[None] + mine.start, ends)
+            beams_here = each[None] + mine.start
+            values[full, : len(each)] = (
+                self._scores[at, beams_here]
+                if self._beam.free_end
+                else self._values(logits, at, beams_here, ends)
+            )
 
     def _record_finished(self, number: int, values: _Floats, rows: Ints, ends: Bools) -> None:
         """Record candidates that end and are good enough to stay in the beam otherwise."""
@@ -248,7 +255,8 @@ class BeamSearch(Generic[State]):
             return None
         groups = (len(scores), self._beam.groups, self._beam.group)
         # The best score that a beam can reach: all further tokens certain, the largest divisor.
-        done: Bools = self._finished.worst >= scores.reshape(groups).max(2) / self._longest
+        divisor = self._beam.penalty(self._count + 1) if self._beam.estimate else self._longest
+        done: Bools = self._finished.worst >= scores.reshape(groups).max(2) / divisor
         if self._beam.early:
             done |= self._finished.counts >= self._beam.group
         return done if np.count_nonzero(done) else None

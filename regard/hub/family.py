@@ -36,6 +36,8 @@ class ModelPlan:
     """What it is if tensors are missing that some files do without: a pooler, say."""
     data: Mapping[str, object] = field(default_factory=dict)
     """What the folder says of its task, as the `[data]` table of a recipe has it."""
+    ends: tuple[int, ...] = ()
+    """The tokens that end its outputs, where these must be that of its tokeniser."""
     notes: tuple[str, ...] = ()
     """What it says besides that is not followed here."""
 

@@ -6,6 +6,7 @@ names for the settings.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 
@@ -13,8 +14,14 @@ from regard.core.config import Config
 from regard.core.errors import UserError
 from regard.hub.encoders import class_problem, label_settings
 from regard.hub.family import ModelPlan, ModelToWrite
+from regard.hub.generation import (
+    NEVER_FOLLOWED,
+    generation_settings,
+    token_numbers,
+    unfollowed,
+)
 from regard.hub.keys import TensorRow, TensorTable, weight_and_bias
-from regard.hub.store import MOST_LAYERS, ConfigValues, read_optional_json
+from regard.hub.store import MOST_LAYERS, ConfigValues
 from regard.models.language.gpt import GPT
 from regard.models.text.gpt_classifier import GPTClassifier
 
@@ -98,6 +105,10 @@ def decoder_plan(
     made = GPT.Config.model_validate(body)
     sizes = {"vocabulary": settings.integer("vocab_size", least=1)}
     if architecture != names.classifier:
+        said = generation_settings(settings)
+        ends = token_numbers(said, "eos_token_id")
+        told = {**_UNFOLLOWED, "max_length": made.context}
+        notes = unfollowed(said, told, "; regard generate has options of its own")
         table = TensorTable(
             _rows(names, "", tied=tied),
             layers=made.layers,
@@ -112,10 +123,11 @@ def decoder_plan(
             model=made,
             sizes=sizes,
             table=table,
-            data={"stop_at_end": _ends(settings)},
+            data={"stop_at": [each for each in ends if each < sizes["vocabulary"]]},
+            notes=tuple(notes),
         )
     labels = settings.labels()
-    data, notes = class_problem(settings)
+    data, of_problem = class_problem(settings)
     padding = settings.integer("pad_token_id") if settings.has("pad_token_id") else None
     model: Config = GPTClassifier.Config(body=made, dropout=0.0, padding=padding)
     return ModelPlan(
@@ -131,14 +143,8 @@ def decoder_plan(
         ),
         labels=labels,
         data=data,
-        notes=notes,
+        notes=of_problem,
     )
-
-
-def _ends(settings: ConfigValues) -> bool:
-    """Does the folder name a token that ends texts?"""
-    path = settings.path.parent / "generation_config.json"
-    return ConfigValues(path, {**settings.values, **read_optional_json(path)}).has("eos_token_id")
 
 
 def gpt_of(model: nn.Module) -> GPT:
@@ -192,8 +198,10 @@ def generation_config(ours: ModelToWrite) -> dict[str, object]:
     if isinstance(ours.model, GPTClassifier):
         return {}
     said: Sequence[str] = ("bos", "eos", "pad")
+    ends = token_numbers(ConfigValues(Path("recipe.toml"), ours.data), "stop_at")
     return {
         **{f"{role}_token_id": ours.specials[role] for role in said if role in ours.specials},
+        **({"eos_token_id": list(ends) if len(ends) > 1 else ends[0]} if ends else {}),
         "max_length": gpt_of(ours.model).context_limit,
     }
 
@@ -205,6 +213,20 @@ GPT_ALIASES = {
     "num_hidden_layers": "n_layer",
 }
 """Other names of settings, which transformers takes too."""
+
+_UNFOLLOWED: dict[str, object] = {
+    **NEVER_FOLLOWED,
+    "num_beams": 1,
+    "repetition_penalty": 1.0,
+    "no_repeat_ngram_size": 0,
+    "bad_words_ids": None,
+    "suppress_tokens": None,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "max_new_tokens": None,
+    "forced_eos_token_id": None,
+}
+"""Settings of `generate` that are those of a request here, and what of each says nothing."""
 
 _TRIANGLES = ("*.attn.bias", "*.attn.masked_bias")
 """Masks that old files hold, though anyone can draw them."""

@@ -15,8 +15,16 @@ from torch import nn
 from regard.core.errors import UserError, choose
 from regard.hub.encoders import ACTIVATION_NAMES, activation_name
 from regard.hub.family import Family, ModelPlan, ModelToWrite
+from regard.hub.generation import (
+    NEVER_FOLLOWED,
+    banned_tokens,
+    generation_settings,
+    long_bad_words,
+    token_numbers,
+    unfollowed,
+)
 from regard.hub.keys import TensorRow, TensorTable, weight_and_bias
-from regard.hub.store import MOST_LAYERS, ConfigValues, read_optional_json, short_json
+from regard.hub.store import MOST_LAYERS, ConfigValues
 from regard.models.translation.transformer import Transformer
 
 _ARCHITECTURE = "MarianMTModel"
@@ -25,7 +33,6 @@ _SHARED = "model.shared.weight"
 _SOURCES = "model.encoder.embed_tokens.weight"
 _TARGETS = "model.decoder.embed_tokens.weight"
 _OUTPUT = "lm_head.weight"
-_GENERATION = "generation_config.json"
 
 
 def _self_attention(ours: str, theirs: str) -> list[TensorRow]:
@@ -115,7 +122,7 @@ def _read(settings: ConfigValues, name: str) -> ModelPlan:
         "vocabulary": settings.integer("decoder_vocab_size", words, least=1),
         "source_vocabulary": words,
     }
-    said = _generating(settings)
+    said = generation_settings(settings)
     for each in (settings, said):
         if each.has("decoder_start_token_id"):
             each.integer("decoder_start_token_id", most=sizes["vocabulary"] - 1)
@@ -144,8 +151,9 @@ def _read(settings: ConfigValues, name: str) -> ModelPlan:
         model=config,
         sizes=sizes,
         table=_tensor_table(config),
-        data=_searching(said),
-        notes=_unfollowed(settings, said),
+        data=_searching(said, settings),
+        notes=_told(said, settings),
+        ends=token_numbers(said, "eos_token_id"),
     )
     return replace(made, fallback=replace(made, model=bare, table=_tensor_table(bare)))
 
@@ -174,45 +182,70 @@ def _shared_embeddings(settings: ConfigValues) -> Literal["none", "decoder", "al
     return "all"
 
 
-def _generating(settings: ConfigValues) -> ConfigValues:
-    """How outputs are made: what generation_config.json says, and config.json where it does not."""
-    path = settings.path.parent / _GENERATION
-    held = read_optional_json(path)
-    return ConfigValues(path if held else settings.path, {**settings.values, **held})
-
-
-def _searching(said: ConfigValues) -> dict[str, object]:
+def _searching(said: ConfigValues, settings: ConfigValues) -> dict[str, object]:
     """How outputs are searched for, as the `[data]` table of a recipe has it.
 
     Their longest output counts the mark in front and the one that ends it, and their new tokens
-    count the one that ends them; ours counts neither.
+    count the one that ends them; ours counts neither. Without a bound, it is that of the context.
     """
     if said.has("max_new_tokens"):
         most = said.integer("max_new_tokens") - 1
     else:
-        most = said.integer("max_length", said.integer("max_position_embeddings")) - 2
+        most = said.integer("max_length", settings.integer("max_position_embeddings")) - 2
+    least = said.integer("min_length", 0) - 1
+    pads = token_numbers(said, "pad_token_id")
+    banned = banned_tokens(said, token_numbers(said, "eos_token_id"))
     search = {
         "width": max(1, said.integer("num_beams", 1, most=1024)),
         "length_penalty": "average",
         "alpha": said.number("length_penalty", 1.0),
         "max_length": max(1, most),
         "max_per_source": 0.0,
+        "min_length": min(max(0, said.integer("min_new_tokens", max(0, least))), max(1, most)),
         "no_repeat": said.integer("no_repeat_ngram_size", 0),
-        "pads": False,
+        "stop": _stopping(said),
+        "free_end": bool(_forced_ends(said, settings)),
+        "banned": [token for token in banned if token not in pads],
+        "pads": not set(pads) & set(banned),
     }
     return {"search": search}
 
 
-def _unfollowed(settings: ConfigValues, said: ConfigValues) -> tuple[str, ...]:
-    """Settings of the search that change outputs there, and that nothing here follows."""
+def _stopping(said: ConfigValues) -> str:
+    """When a sentence is finished."""
+    early = said.values.get("early_stopping")
+    if early is None or isinstance(early, bool):
+        return "first" if early else "estimate"
+    if early != "never":
+        raise said.wrong("early_stopping", early, 'true, false or "never"')
+    return "exact"
+
+
+def _forced_ends(said: ConfigValues, settings: ConfigValues) -> tuple[int, ...]:
+    """The tokens that end an output of the maximum length; 0 where config.json does not say."""
+    if said is settings and "forced_eos_token_id" not in said.values:
+        return (0,)
+    return token_numbers(said, "forced_eos_token_id")
+
+
+def _told(said: ConfigValues, settings: ConfigValues) -> tuple[str, ...]:
+    """What there is to tell of settings that are not followed here, or not there."""
     file = said.path.name
-    found = [
-        f"{file}: {name}={short_json(said.values[name])} is not followed here"
-        for name, nothing in _UNFOLLOWED.items()
-        if said.has(name) and said.values[name] != nothing
-    ]
-    if said.path != settings.path and not said.has("forced_eos_token_id"):
+    found = unfollowed(said, _UNFOLLOWED)
+    if long_bad_words(said):
+        found.append(f"{file}: bad_words_ids of several tokens are not followed here")
+    ends, forced = token_numbers(said, "eos_token_id"), _forced_ends(said, settings)
+    if not ends:
+        found.append(f"{file}: has no eos_token_id; here outputs end at the tokeniser's")
+    if not forced:
         found.append(f"{file}: has no forced_eos_token_id; here an output of max_length ends too")
+    elif forced and forced != ends:
+        found.append(f"{file}: forced_eos_token_id={list(forced)} is not followed here")
+    if not said.has("max_length") and not said.has("max_new_tokens"):
+        found.append(
+            f"{file}: has no max_length; transformers stops after 20 tokens, and here the context "
+            "is the bound; set data.search.max_length"
+        )
     return tuple(found)
 
 
@@ -283,10 +316,16 @@ def _generation(said: ModelToWrite) -> dict[str, object]:
         "num_beams": searched.integer("width", 4),
         "length_penalty": searched.number("alpha", 1.0),
         "no_repeat_ngram_size": searched.integer("no_repeat", 0) or None,
-        "bad_words_ids": None if pad is None else [[pad]],
+        "min_new_tokens": searched.integer("min_length", 0) or None,
+        "early_stopping": _EARLY[searched.string("stop", "exact")],
+        "bad_words_ids": None if pad is None or found.get("pads") is True else [[pad]],
+        "suppress_tokens": list(token_numbers(searched, "banned")) or None,
     }
     return {name: value for name, value in written.items() if value is not None}
 
+
+_EARLY: dict[str, object] = {"exact": "never", "estimate": False, "first": True}
+"""Their names of our ways to finish a sentence."""
 
 _PLAIN: dict[str, object] = {
     "normalize_before": False,
@@ -298,19 +337,10 @@ _PLAIN: dict[str, object] = {
 """What old configs may say, and how it must be."""
 
 _UNFOLLOWED: dict[str, object] = {
+    **NEVER_FOLLOWED,
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "do_sample": False,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0.0,
-    "suppress_tokens": [],
-    "begin_suppress_tokens": [],
-    "forced_bos_token_id": None,
-    "sequence_bias": None,
-    "exponential_decay_length_penalty": None,
 }
 """Settings of `generate` that the search here does not have, and what of each says nothing."""
 

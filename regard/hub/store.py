@@ -63,30 +63,30 @@ class ConfigValues:
         """A whole number from `least` to `most`."""
         found = self._given(name, default)
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
-            raise self._wrong(name, found, f"a whole number from {least} to {most}")
+            raise self.wrong(name, found, f"a whole number from {least} to {most}")
         return found
 
     def number(self, name: str, default: float | None = None) -> float:
         """Any number that is finite and not negative."""
         found = self._given(name, default)
         if isinstance(found, bool) or not isinstance(found, int | float):
-            raise self._wrong(name, found, "a number")
+            raise self.wrong(name, found, "a number")
         if not 0 <= found < float("inf"):
-            raise self._wrong(name, found, "a number of at least 0")
+            raise self.wrong(name, found, "a number of at least 0")
         return float(found)
 
     def boolean(self, name: str, default: bool | None = None) -> bool:
         """True or false."""
         found = self._given(name, default)
         if not isinstance(found, bool):
-            raise self._wrong(name, found, "true or false")
+            raise self.wrong(name, found, "true or false")
         return found
 
     def string(self, name: str, default: str | None = None) -> str:
         """A text."""
         found = self._given(name, default)
         if not isinstance(found, str) or len(found) > _LONGEST_NAME:
-            raise self._wrong(name, found, f"a text of at most {_LONGEST_NAME} letters")
+            raise self.wrong(name, found, f"a text of at most {_LONGEST_NAME} letters")
         return found
 
     def strings(self, name: str) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class ConfigValues:
         if not isinstance(found, list) or not all(
             isinstance(each, str) and len(each) <= _LONGEST_NAME for each in found
         ):
-            raise self._wrong(name, found, "a list of texts")
+            raise self.wrong(name, found, "a list of texts")
         return tuple(str(each) for each in found)
 
     def labels(self) -> tuple[str, ...]:
@@ -106,10 +106,10 @@ class ConfigValues:
             return tuple(f"LABEL_{number}" for number in range(count))
         numbers = [str(each) for each in range(len(found))] if isinstance(found, dict) else []
         if not isinstance(found, dict) or not found or set(found) != set(numbers):
-            raise self._wrong("id2label", found, "classes by their numbers from 0")
+            raise self.wrong("id2label", found, "classes by their numbers from 0")
         names = [found[number] for number in numbers]
         if not all(isinstance(each, str | int) and _HALVES.isdisjoint(str(each)) for each in names):
-            raise self._wrong("id2label", found, "classes by names that are texts")
+            raise self.wrong("id2label", found, "classes by names that are texts")
         labels = tuple(str(each) for each in names)
         count = self.integer("num_labels", len(labels), least=1, most=2**20)
         if count != len(labels):  # transformers then forgets the names
@@ -155,7 +155,8 @@ class ConfigValues:
             raise UserError(f"{self.path}: {name} is missing")
         return default if found is None else found
 
-    def _wrong(self, name: str, found: object, wanted: str) -> UserError:
+    def wrong(self, name: str, found: object, wanted: str) -> UserError:
+        """The error of a value that cannot be."""
         return UserError(f"{self.path}: {name}={short_json(found)} must be {wanted}")
 
 

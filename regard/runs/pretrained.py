@@ -65,6 +65,7 @@ def from_pretrained(
                 f"{folder}: the tokeniser has {size}={count}, and the model "
                 f"{loaded.plan.sizes[size]}; this tokeniser belongs to another model"
             )
+    _check_ends(folder, loaded, sides)
     told = (
         *loaded.notes,
         *of_tokenisers,
@@ -192,6 +193,16 @@ def _sides_of(
         return {"tokenizer.json": pair.target, "source.tokenizer.json": pair.source}, ()
     found = tokenisers.read_folder_tokeniser(folder, loaded.family, sizes["vocabulary"])
     return {"tokenizer.json": found.tokeniser}, found.notes
+
+
+def _check_ends(folder: Path, loaded: hub.LoadedCheckpoint, sides: Mapping[str, Tokeniser]) -> None:
+    """Refuse outputs that end at other tokens than that of the tokeniser."""
+    ends, target = loaded.plan.ends, sides["tokenizer.json"]
+    if ends and ends != (target.eos,):
+        raise UserError(
+            f"{folder}: eos_token_id={list(ends)}, but outputs end only at the end token of the "
+            f"tokeniser here, which is {target.eos}; set eos_token_id to it"
+        )
 
 
 def _told_of(

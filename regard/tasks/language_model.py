@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from regard.core.axes import Tokens
@@ -87,6 +87,8 @@ class Texts(Config):
     """Share of each target's probability that is spread over the vocabulary while training."""
     stop_at_end: bool = False
     """Does what is written end where the model ends a document?"""
+    stop_at: tuple[NonNegativeInt, ...] = ()
+    """The numbers of tokens at which it ends as well."""
     seed: Seed = 0
 
     @model_validator(mode="after")
@@ -173,7 +175,9 @@ class LanguageModelling(Tokenised):
     @property
     def ends(self) -> frozenset[int]:
         """The tokens after which nothing more is written."""
-        return frozenset({self.tokeniser.eos} if self.data.stop_at_end else ())
+        return frozenset({self.tokeniser.eos} if self.data.stop_at_end else ()) | frozenset(
+            self.data.stop_at
+        )
 
     @property
     def lowercases(self) -> bool:

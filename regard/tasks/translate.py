@@ -467,9 +467,16 @@ class Translation(OpenTask):
     def beam(self) -> Beam:
         """The settings of the search."""
         target = self.numbering.target
-        settings = self.data.search.model_dump(exclude={"pads"})
-        never = () if self.data.search.pads else (target.pad,)
-        return Beam(bos=target.bos, eos=target.eos, banned=never, **settings)
+        chosen = self.data.search
+        settings = chosen.model_dump(exclude={"pads", "banned", "stop"})
+        return Beam(
+            bos=target.bos,
+            eos=target.eos,
+            banned=(*chosen.banned, *(() if chosen.pads else (target.pad,))),
+            early=chosen.stop == "first",
+            estimate=chosen.stop == "estimate",
+            **settings,
+        )
 
     def _cut_lengths(self, asked: EncodedPairs, places: Sequence[int], name: str) -> list[int]:
         """How much of each source is read, <eos> included; a warning for each that is cut."""

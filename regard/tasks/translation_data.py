@@ -58,6 +58,16 @@ class Searching(Config):
     """... so many more."""
     no_repeat: NonNegativeInt = 0
     """No sequence of so many tokens is written twice; 0 is off."""
+    min_length: NonNegativeInt = 0
+    """The fewest tokens of an output."""
+    stop: Literal["exact", "estimate", "first"] = "exact"
+    """When a sentence is finished: when nothing better can follow; when the best unfinished
+    hypothesis is no better at its present length, as in transformers; or when as many have ended as
+    the beam is wide."""
+    free_end: bool = False
+    """Does the end of an output of the maximum length cost nothing? So it is in transformers."""
+    banned: tuple[NonNegativeInt, ...] = ()
+    """The numbers of tokens that are never written."""
     pads: bool = True
     """May an output hold what fills up rows? Marian's models would, but must not."""
 
