@@ -196,6 +196,7 @@ def plan_of(family: Family, settings: ConfigValues, architecture: str | None = N
     """What a config means here; settings that no model of ours can have are refused."""
     with errors_with_file(settings.path):
         settings = settings.renamed(family.aliases)
+        settings.require("quantization_config", None)
         return family.read(settings, architecture_of(settings, family, architecture))
 
 

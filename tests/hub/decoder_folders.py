@@ -7,6 +7,7 @@ from pathlib import Path
 import sentencepiece
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from torch import nn
 from transformers import PreTrainedModel
@@ -25,6 +26,20 @@ def drawn(model: PreTrainedModel, folder: Path) -> None:
     for each in model.parameters():
         nn.init.normal_(each, std=0.4)
     model.eval().save_pretrained(folder)
+
+
+def varied(folder: Path) -> Path:
+    """Weights with which outputs depend on the text: normalisations have none of their own."""
+    path = folder / "model.safetensors"
+    drawn_anew = torch.Generator().manual_seed(1)
+    held = {}
+    for name, each in load_file(path).items():
+        if "layer_norm" in name or ".ln_" in name:
+            held[name] = torch.full_like(each, float(name.endswith("weight")))
+        else:
+            held[name] = torch.randn(each.shape, generator=drawn_anew)
+    save_file(held, path, metadata={"format": "pt"})
+    return folder
 
 
 def gpt2_folder(folder: Path, architecture: str = "GPT2LMHeadModel", **settings: object) -> Path:

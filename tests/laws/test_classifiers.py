@@ -112,6 +112,7 @@ CHANGED: dict[str, object] = {
     "body": {**SMALL_GPT, "layers": 1},
     "bias": True,
     "next_token_weight": 0.5,
+    "padding": 7,  # the last token of the first text
     "activation": "relu",
 }
 """Another value for every field, which must make another model."""
