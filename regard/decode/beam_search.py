@@ -93,8 +93,7 @@ class BeamSearch(Generic[State]):
         self._finished = FinishedBeams(sentences, beam.groups, kept)
         self._backpointers = Backpointers()
         self._same: list[int] = []
-        first = np.full((sentences, 1), beam.bos, np.int64)  # counts in n-grams too
-        self._written: Ints | None = first if beam.no_repeat else None
+        self._written: Ints | None = np.zeros((sentences, 0), np.int64) if beam.no_repeat else None
         self._weights = weights if beam.coverage else None
         self._lengths = lengths
         self._inference_mode = torch.inference_mode()

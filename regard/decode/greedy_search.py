@@ -80,8 +80,7 @@ class GreedySearch(Generic[State]):
         self._histories = [_RowHistory() for _ in range(sentences)]
         self._chosen_tokens: list[Ints] = []  # since lines were last brought up to date, each [B]
         self._logs: list[_Floats] = []  # each [B,1]
-        first = np.full((sentences, 1), beam.bos, np.int64)  # counts in n-grams too
-        self._written: Ints | None = first if beam.no_repeat else None
+        self._written: Ints | None = np.zeros((sentences, 0), np.int64) if beam.no_repeat else None
         self._inference_mode = torch.inference_mode()
         with self._inference_mode:
             self._state = stepper.start(source)

@@ -206,7 +206,8 @@ def _searching(said: ConfigValues, settings: ConfigValues) -> dict[str, object]:
         "stop": _stopping(said),
         "free_end": bool(_forced_ends(said, settings)),
         "banned": [token for token in banned if token not in pads],
-        "pads": not set(pads) & set(banned),
+        # There the first token, which fills rows too, counts as written.
+        "pads": not set(pads) & set(banned) and said.integer("no_repeat_ngram_size", 0) != 1,
     }
     return {"search": search}
 
@@ -234,6 +235,12 @@ def _told(said: ConfigValues, settings: ConfigValues) -> tuple[str, ...]:
     found = unfollowed(said, _UNFOLLOWED)
     if long_bad_words(said):
         found.append(f"{file}: bad_words_ids of several tokens are not followed here")
+    pads = token_numbers(said, "pad_token_id")
+    if said.integer("no_repeat_ngram_size", 0) > 1 and not set(pads) & set(banned_tokens(said, ())):
+        found.append(
+            f"{file}: no_repeat_ngram_size counts the token before an output too there, not here; "
+            f"with bad_words_ids={[[each] for each in pads]} both are the same"
+        )
     ends, forced = token_numbers(said, "eos_token_id"), _forced_ends(said, settings)
     if not ends:
         found.append(f"{file}: has no eos_token_id; here outputs end at the tokeniser's")
