@@ -21,6 +21,7 @@ from regard.train.evaluate import FirstBatch, on_device
 from regard.train.optimise import build_optimiser
 from regard.train.parallel.world import World
 from regard.train.plan import Plan
+from regard.train.trackers import TRACKERS
 
 if TYPE_CHECKING:
     from regard.runs.run import Run
@@ -53,10 +54,11 @@ def check_constructor(recipe: Recipe, sizes: Mapping[str, object]) -> None:
 def check_run(run: "Run", world: World) -> dict[str, float]:
     """Raise for whatever would end the training later; returns the metrics of one batch."""
     task, settings, model = run.task, run.recipe.train, run.model
-    if settings.tensorboard and find_spec("tensorboard") is None:
-        raise UserError(
-            "train.tensorboard=true needs the package tensorboard: pip install 'regard[track]'"
-        )
+    for name in settings.trackers:
+        if find_spec(name) is None:
+            raise UserError(
+                f"train.{name}=true needs the package {name}: pip install {TRACKERS[name][1]}"
+            )
     batches = task.batches()
     mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
     device = next(model.parameters()).device

@@ -18,9 +18,6 @@ from regard.data.text.source import form_of
 from regard.data.text.table import TextColumns, find_columns, find_text, kind_of_labels
 from regard.tasks.task import Draft
 
-_LONG = 150
-"""Words from which a recurrent classifier is slow on a CPU."""
-
 _CHARACTERS = 1_500_000
 """The size of a text, in characters, from which byte pairs are better than characters."""
 
@@ -60,7 +57,7 @@ def one_file(files: Sequence[str], task: str) -> str:
 
 
 def classification_draft(files: Sequence[str], given: Mapping[str, object]) -> Draft:
-    """A BiLSTM with attention, which can be looked into; for long texts, a bag of bigrams."""
+    """Attention over words, which can be looked into; for pairs of texts, over a BiLSTM."""
     path = one_file(files, "classify")
     found = find_columns(path, given.get("text"), given.get("label"))
     form = labelled_form(path)
@@ -81,7 +78,6 @@ def classification_draft(files: Sequence[str], given: Mapping[str, object]) -> D
         data |= {"problem": problem}
         data |= {} if separator is None or form in ("jsonl", "line") else {"separator": separator}
     data |= {"words": "plain", "lowercase": True}
-    data |= {"min_frequency": 2 if len(examples) > 2000 else 1}
     batch = 8 if len(examples) <= 1000 else 32
     data |= {"max_length": max(32, longest), "batch": batch, "evaluate_batch": 128}
     shown = ", ".join(f"{label} {count}" for label, count in labels.most_common(8))
@@ -94,29 +90,21 @@ def classification_draft(files: Sequence[str], given: Mapping[str, object]) -> D
         f"half of the texts have up to {median} words, 95 of 100 up to {longest}",
     )
     train: dict[str, object] = {**_MONITORS[problem], **_BEST}
-    if median > _LONG and len(found.text) < 2 and problem == "single_label":
-        return Draft(
-            title="Bag of bigrams",
-            data=data | {"max_length": None},
-            model={"kind": "bag_of_ngrams", "width": 20, "ngrams": 2, "buckets": 200_000},
-            train={
-                "epochs": 2 * _epochs(len(examples)),
-                "optimiser": {"name": "adagrad", "lr": 0.05},
-                **{key: value for key, value in train.items() if key != "clip"},
-            },
-            notes=(
-                *notes,
-                'for long texts, n-grams are quick and strong; kind = "attention_pool" (with '
-                'optimiser name = "adamw", lr = 1e-3) attends, and can be looked into',
-            ),
-        )
+    # Of a pair, a state of one word by itself says nothing about the other text.
+    apart = len(found.text) < 2
     return Draft(
-        title="BiLSTM with attention",
+        title="Attention over words" if apart else "BiLSTM with attention",
         data=data,
-        model={"kind": "attention_pool", "width": 100, "hidden": 128, "dropout": 0.5},
+        model={
+            "kind": "attention_pool",
+            "cell": "none" if apart else "lstm",
+            "width": 64,
+            "hidden": 32 if apart else 128,
+            "dropout": 0.3,
+        },
         train={
-            "epochs": _epochs(len(examples)),
-            "optimiser": {"name": "adamw", "lr": 1e-3, "weight_decay": 0.01},
+            "epochs": max(3, _epochs(len(examples)) * 2 // 3),
+            "optimiser": {"name": "adamw", "lr": 5e-3 if apart else 1e-3, "weight_decay": 0.01},
             "schedule": {"name": "cosine", "floor": 0.05},
             **train,
         },

@@ -1,4 +1,4 @@
-"""The log of a training: one JSON object per line in log.jsonl, optionally TensorBoard too.
+"""The log of a training: one JSON object per line in log.jsonl, optionally in trackers too.
 
 A line has the number of the update and either `loss` and further values (since the previous such
 line), or `validation`, or a `note`.
@@ -6,28 +6,15 @@ line), or `validation`, or a `note`.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import isfinite
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, runtime_checkable
 
 from regard.core.errors import UserError
 from regard.train.display import Display
-
-
-@runtime_checkable
-class TensorBoardWriter(Protocol):
-    """The methods of TensorBoard's SummaryWriter that the log uses."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None:
-        """Add a point to a curve."""
-        ...
-
-    def close(self) -> None:
-        """Flush and close the files."""
-        ...
+from regard.train.trackers import open_trackers
 
 
 class Log:
@@ -38,11 +25,11 @@ class Log:
     """
 
     def __init__(
-        self, folder: Path | None, display: Display, *, after: int, tensorboard: bool = False
+        self, folder: Path | None, display: Display, *, after: int, trackers: Sequence[str] = ()
     ) -> None:
         self.path = folder / "log.jsonl" if folder else None
         self.display = display
-        self.board = _tensorboard_writer(folder, after) if folder and tensorboard else None
+        self.boards = open_trackers(trackers, folder, after) if folder else []
         if self.path:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,9 +73,9 @@ class Log:
                     file.write(line + "\n")
             except OSError as error:
                 raise self._unwritable(error) from error
-        if self.board:
+        for board in self.boards:
             for name, value in log_curves(values).items():
-                self.board.add_scalar(name, value, update)
+                board.add_scalar(name, value, update)
 
     def _unwritable(self, error: OSError) -> UserError:
         return UserError(f"cannot write {self.path}: {error.strerror or error}")
@@ -103,8 +90,8 @@ class Log:
         trace: TracebackType | None,
     ) -> None:
         self.display.end()
-        if self.board:
-            self.board.close()
+        for board in self.boards:
+            board.close()
 
 
 def truncate_log(path: Path, update: int) -> None:
@@ -157,15 +144,3 @@ def _format_values(values: Mapping[str, float]) -> str:
         f"{name} {value:,.0f}" if abs(value) >= 1e4 else f"{name} {value:.4g}"
         for name, value in values.items()
     )
-
-
-def _tensorboard_writer(folder: Path, after: int) -> TensorBoardWriter:
-    """TensorBoard's writer, without the points after an update."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise UserError(
-            "tensorboard=true needs the package tensorboard: pip install 'regard[track]'"
-        ) from error
-    board: TensorBoardWriter = SummaryWriter(str(folder / "tensorboard"), purge_step=after + 1)
-    return board

@@ -166,7 +166,7 @@ class Loop:
             self.folder if is_main else None,
             display if is_main else SilentDisplay(),
             after=update,
-            tensorboard=self.settings.tensorboard,
+            trackers=self.settings.trackers,
         )
         self.log.display.begin(update, self.plan.updates)
         for note in notes:

@@ -58,6 +58,11 @@ class Training(Config):
     """How many of the latest checkpoints to keep; at least two, in case the newest is corrupt."""
     tensorboard: bool = False
     """Write events for TensorBoard as well."""
+    wandb: bool = False
+    """Keep the curves with Weights & Biases as well: offline in the run folder, unless WANDB_MODE
+    is set."""
+    mlflow: bool = False
+    """Keep the curves with MLflow as well: in the run folder, unless MLFLOW_TRACKING_URI is set."""
 
     @model_validator(mode="after")
     def _agree(self) -> "Training":
@@ -69,6 +74,11 @@ class Training(Config):
                 'ema and weights="average" both average the weights; choose one of them'
             )
         return self
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """Where curves are kept besides the log, by name."""
+        return tuple(name for name in ("tensorboard", "wandb", "mlflow") if getattr(self, name))
 
     def total_updates(self, per_epoch: int) -> int:
         """The number of updates of the whole training."""
