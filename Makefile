@@ -4,10 +4,11 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
 STAMP  := $(VENV)/installed
+SITE   := $(VENV)/site
 
 DEMO   := runs/dates
 
-.PHONY: help demo test nightly lint types format bench pictures results clean
+.PHONY: help demo test nightly lint types format bench pictures results docs gallery clean
 
 help:  ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +59,17 @@ pictures: $(STAMP)  ## draw the pictures of docs/ anew
 
 results: $(STAMP)  ## make the table at the top of RESULTS.md anew from results/
 	$(BIN)/python -m bench.summary
+
+docs: $(SITE)  ## the documentation site, into site/: strict, offline, links and anchors checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	$(BIN)/python docs/offline.py site
+
+$(SITE): $(READY)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
+gallery: $(STAMP)  ## train the runs of the lectures that are missing in runs/, and draw their pictures
+	$(BIN)/python docs/gallery/draw.py
 
 clean:  ## forget the virtual environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

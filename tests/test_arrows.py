@@ -17,6 +17,7 @@ ARROWS: dict[str, set[str]] = {
     "data": {"core"},
     "datasets": {"core"},
     "decode": {"core"},
+    "lectures": {"core"},
     "outputs": {"core", "attention"},
     "layers": {"core", "kernels", "attention", "outputs"},
     "models": {"core", "kernels", "attention", "outputs", "layers"},

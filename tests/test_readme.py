@@ -1,4 +1,4 @@
-"""What the README tells people to type does what it says."""
+"""What the README and the tour tell people to type does what it says."""
 
 import re
 import shlex
@@ -13,18 +13,21 @@ import regard.runs.recipe
 from regard.cli import app, main
 from regard.runs.recipe import parse_recipe, shipped_recipes
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
-MAKEFILE = (Path(__file__).parent.parent / "Makefile").read_text()
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs" / "tour.md").read_text()
+ZOO = (ROOT / "docs" / "zoo.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def blocks(language: str, page: str = README + TOUR) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
 
 
 def commands() -> list[str]:
-    """Every line of the README that runs a verb in this process."""
+    """Every line of the two pages that runs a verb in this process."""
     lines = [line.split("  #")[0].strip() for block in blocks("sh") for line in block.splitlines()]
     return [line for line in lines if re.search(r"(^|\| )regard ", line)]
 
@@ -73,7 +76,9 @@ def test_the_commands_and_the_python_of_the_readme_work(
         assert out, line
         ran.append(command.split()[1])
     assert {"train", "eval", "translate", "look", "generate", "resume", "zoo"} <= set(ran)
-    (python,) = [block for block in blocks("python") if "regard.load" in block]
+    (python,) = [block for block in blocks("python", README) if "regard.load" in block]
+    assert python.count("\n") == 10, "ten lines"
+    assert python in TOUR
     exec(compile(python, "README.md", "exec"), {})
     out, _ = capsys.readouterr()
     assert out.count("\n") == 3
@@ -98,7 +103,7 @@ def test_the_recipe_of_the_readme_is_one() -> None:
 
 def test_the_table_of_models_is_that_of_the_zoo() -> None:
     shown = CliRunner().invoke(app, ["zoo", "--markdown"]).output.strip()
-    told = README.split("<!-- regard zoo -->\n")[1].split("<!-- end -->")[0].strip()
+    told = ZOO.split("<!-- regard zoo -->\n")[1].split("<!-- end -->")[0].strip()
     assert told == shown, "write it anew: regard zoo --markdown"
 
 
@@ -108,6 +113,5 @@ def test_the_make_targets_of_the_readme_are_there() -> None:
 
 
 def test_every_file_the_readme_points_to_is_there() -> None:
-    root = Path(__file__).parent.parent
     for path in re.findall(r"\]\(([^)#]+)\)", README):
-        assert (root / path.replace("\n", " ")).exists(), path
+        assert (ROOT / path.replace("\n", " ")).exists(), path

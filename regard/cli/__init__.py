@@ -25,6 +25,7 @@ from regard.cli import (
     generate,
     heads,
     import_folder,
+    lectures,
     look,
     predict,
     quantise,
@@ -69,6 +70,7 @@ app.command("cost")(cost.cost)
 app.command("reproduce")(reproduce.reproduce)
 app.add_typer(recipe.recipes, name="recipe")
 app.add_typer(data.data_verbs, name="data")
+app.command("lectures")(lectures.lectures)
 app.command("zoo")(zoo.zoo)
 app.command("doctor")(doctor.doctor)
 

@@ -22,7 +22,7 @@ def zoo(
     ] = None,
     task: Annotated[str | None, typer.Option(help="Show the recipes of one task.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="The table of the README.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The table of docs/zoo.md.")] = False,
 ) -> None:
     """List every model: what it is, its recipes, what they reach, their parameters and minutes.
 
