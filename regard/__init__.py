@@ -7,9 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from regard import attention as attention
     from regard import check as check
+    from regard import data as data
+    from regard import decode as decode
+    from regard import experiments as experiments
     from regard import explain as explain
+    from regard import export as export
+    from regard import hub as hub
+    from regard import inference as inference
     from regard import kernels as kernels
+    from regard import layers as layers
+    from regard import look as look
+    from regard import models as models
+    from regard import outputs as outputs
     from regard.attention import intervene as intervene
     from regard.attention import record as record
     from regard.core.errors import UserError as UserError
@@ -23,26 +34,48 @@ __version__ = "0.1.0"
 _MODULES = {
     "Loss": "regard.core.protocols",
     "UserError": "regard.core.errors",
+    "attention": "regard",
     "check": "regard",
+    "data": "regard",
+    "decode": "regard",
+    "experiments": "regard",
     "explain": "regard",
+    "export": "regard",
     "fit": "regard.train.fit",
     "from_pretrained": "regard.runs.pretrained",
+    "hub": "regard",
+    "inference": "regard",
     "intervene": "regard.attention",
     "kernels": "regard",
+    "layers": "regard",
     "load": "regard.runs.run",
+    "look": "regard",
+    "models": "regard",
+    "outputs": "regard",
     "record": "regard.attention",
 }
 __all__ = [
     "Loss",
     "UserError",
     "__version__",
+    "attention",
     "check",
+    "data",
+    "decode",
+    "experiments",
     "explain",
+    "export",
     "fit",
     "from_pretrained",
+    "hub",
+    "inference",
     "intervene",
     "kernels",
+    "layers",
     "load",
+    "look",
+    "models",
+    "outputs",
     "record",
 ]
 

@@ -52,7 +52,8 @@ def compare(
         parse_vary,
         run_comparison,
     )
-    from regard.runs.run import data_folder
+    from regard.runs.places import find_data
+    from regard.runs.recipe import read_recipe
 
     comparison = Comparison(
         recipe=recipe,
@@ -66,9 +67,8 @@ def compare(
         typer.echo(line, err=True)
 
     folder = comparison_folder(recipe, comparison.vary, runs, name)
-    table = run_comparison(
-        comparison, folder, data_folder(data), workers=workers, progress=progress
-    )
+    _, place = find_data(read_recipe(recipe, changes or ()), data)
+    table = run_comparison(comparison, folder, place, workers=workers, progress=progress)
     if as_json:
         for row in table.rows:
             typer.echo(json.dumps(_described(table, row)))

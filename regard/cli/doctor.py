@@ -1,10 +1,14 @@
 """regard doctor: what this machine has, and what is missing."""
 
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 
 import typer
+
+import regard
 
 _EXTRAS: dict[str, tuple[str, ...]] = {
     "look": ("matplotlib",),
@@ -17,6 +21,14 @@ _EXTRAS: dict[str, tuple[str, ...]] = {
     "sweep": ("optuna",),
 }
 """What each extra installs, by the name it is imported under."""
+
+
+def _used_extras() -> dict[str, tuple[str, ...]]:
+    """The extras that some file of the package imports."""
+    text = "".join(path.read_text("utf-8") for path in Path(regard.__file__).parent.rglob("*.py"))
+    imported = set(re.findall(r"^ *(?:from|import) ([a-z_A-Z0-9]+)", text, re.MULTILINE))
+    imported |= {"tensorboard"} if "torch.utils.tensorboard" in text else set()
+    return {name: held for name, held in _EXTRAS.items() if imported.intersection(held)}
 
 
 def doctor() -> None:
@@ -35,7 +47,7 @@ def doctor() -> None:
     for precision in PRECISIONS:
         why = precision_problem(precision, device)
         typer.echo(f"{precision:<11} {'works' if why is None else why}")
-    for extra, packages in _EXTRAS.items():
+    for extra, packages in _used_extras().items():
         missing = [each for each in packages if find_spec(each) is None]
         said = (
             f"missing {', '.join(missing)}: pip install 'regard[{extra}]'" if missing else "there"

@@ -8,7 +8,7 @@ import typer
 RunArgument = Annotated[Path, typer.Argument(help="The folder of a run, such as runs/ptb-lstm.")]
 DataOption = Annotated[
     Path | None,
-    typer.Option(help="Where the data are; else REGARD_DATA, else the current folder."),
+    typer.Option(help="Where the data are; else beside the recipe, here, or in REGARD_DATA."),
 ]
 DeviceOption = Annotated[str, typer.Option(help="cpu, cuda, mps, or auto for the best there is.")]
 ChangesOption = Annotated[

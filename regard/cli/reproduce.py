@@ -27,15 +27,16 @@ def reproduce(
     device: DeviceOption = "auto",
 ) -> None:
     """Train (or go on training) and compare. Exit code 1 if the figure was missed."""
-    from regard.core.errors import UserError
+    from regard.core.errors import UserError, command
     from regard.experiments.results import record_result
+    from regard.runs.places import find_data
     from regard.runs.recipe import read_recipe, shipped_recipes
-    from regard.runs.run import create, data_folder, open_run
+    from regard.runs.run import create, open_run
 
     changes, suffix = _with_seed(recipe, changes or [], seed)
     chosen = read_recipe(recipe, changes)
     if chosen.figure is None:
-        raise UserError(f"{recipe} promises no figure; train it with regard train {recipe}")
+        raise UserError(f"{recipe} promises no figure; train it with {command('train', recipe)}")
     if record is not None and recipe not in shipped_recipes():
         raise UserError(f"--record keeps results of shipped recipes (see regard zoo), not {recipe}")
     folder = runs / (name or Path(recipe).stem + suffix)
@@ -43,8 +44,11 @@ def reproduce(
     if started:
         _refuse_another(chosen, folder)
     if not (folder / "metrics.json").exists():
-        place = data_folder(data)
-        run = open_run(folder, data, device) if started else create(chosen, folder, place, device)
+        if started:
+            run = open_run(folder, data, device)
+        else:
+            placed, place = find_data(chosen, data)
+            run = create(placed, folder, place, device)
         finish(run)
     figure, value = chosen.figure, _measured(chosen.figure, folder)
     typer.echo(f"{recipe}: {_compared(figure, value)}")

@@ -5,6 +5,7 @@ regard resume: go on with a training that was stopped.
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,8 +49,9 @@ def train_recipe(
     from regard.core.device import device_of_rank
     from regard.data.text.table import base_name
     from regard.runs.draft import draft_recipe
+    from regard.runs.places import find_data
     from regard.runs.recipe import parse_recipe, read_recipe
-    from regard.runs.run import create, data_folder
+    from regard.runs.run import create
     from regard.train.parallel.world import process_group
 
     if task is None:
@@ -65,7 +67,8 @@ def train_recipe(
         called = task if first == "train" else f"{first}-{task}"
     folder = runs / (name or called)
     with process_group(device_of_rank(device)) as world:
-        run = create(chosen, folder, data_folder(data), device, overwrite=overwrite)
+        chosen, place = find_data(chosen, data)
+        run = create(chosen, folder, place, device, overwrite=overwrite)
         for note in run.began if world.is_main else ():
             typer.echo(note)
         finish(run)
@@ -86,6 +89,7 @@ def _one_recipe(given: Sequence[str], files: Sequence[str]) -> str:
 
 def finish(run: "Run") -> None:
     """Train to the end, and say what came of it."""
+    from regard.core.errors import command
     from regard.train.parallel.world import process_group
 
     result = run.train()
@@ -93,11 +97,11 @@ def finish(run: "Run") -> None:
         if not world.is_main:
             return
     if result.outcome == "interrupted":
-        typer.echo(f"saved at update {result.update}; go on with: regard resume {run.folder}")
+        typer.echo(f"saved at update {result.update}; go on with: {command('resume', run.folder)}")
         raise typer.Exit(130)
     typer.echo(f"{result.outcome} after {result.update} updates, {result.seconds / 60:.1f} minutes")
     typer.echo((run.folder / "metrics.json").read_text(encoding="utf-8").rstrip())
-    typer.echo(f"in {run.folder}; try: {run.task.usage.format(run=run.folder)}")
+    typer.echo(f"in {run.folder}; try: {run.task.usage.format(run=quote(str(run.folder)))}")
 
 
 def resume(

@@ -16,6 +16,7 @@ from regard.cli.options import (
     WeightsOption,
     WorkersOption,
 )
+from regard.cli.predict import inputs_at_a_time
 
 if TYPE_CHECKING:
     from regard.decode.beam import Beam
@@ -50,7 +51,10 @@ def translate_lines(
     ] = False,
     site: SiteOption = None,
     heads: HeadsOption = None,
-    chunk: Annotated[int, typer.Option(help="Lines held at a time; 1 answers at once.")] = 1024,
+    chunk: Annotated[
+        int | None,
+        typer.Option(help="Lines held at a time; else 1 on a terminal, and 1024 elsewhere."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a translation.")] = False,
     others: Annotated[
         list[Path] | None,
@@ -108,9 +112,9 @@ def translate_lines(
         map(_parted, lines) if prefixes else lines,
         beam=chosen,
         choice=choice,
-        chunk=chunk,
+        chunk=inputs_at_a_time([]) if chunk is None else chunk,
         name="stdin",
-        workers=workers,
+        workers=1 if workers is None and sys.stdin.isatty() else workers,
     )
     for number, line in enumerate(every):
         for row in _rows(number, line, chosen, scores, as_json):

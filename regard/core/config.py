@@ -48,8 +48,8 @@ def parse(config: type[_Model], given: Mapping[str, object], *, at: str = "") ->
 
 
 def _user_error(config: type[BaseModel], error: ValidationError, *, at: str = "") -> UserError:
-    """The errors of pydantic, one line each."""
-    return UserError("\n".join(_line(config, each, at) for each in error.errors()))
+    """The errors of pydantic, one after another."""
+    return UserError("; ".join(_line(config, each, at) for each in error.errors()))
 
 
 def _line(config: type[BaseModel], error: ErrorDetails, at: str) -> str:

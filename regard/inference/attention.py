@@ -28,15 +28,22 @@ def attention_of(
     sites: str | None = None,
     heads: Sequence[int] | None = None,
 ) -> tuple[Payload, ...]:
-    """A payload for each site that a glob matches, of these heads (or all).
+    """A payload for each site that a glob matches (or all), of these heads (or all).
 
-    Without a glob these are the sites that attend from an output to its source, if there are any,
-    or else all.
+    Sites that attend from an output to its source come first.
     """
     check_readable(given)
-    with record(model, sites_to_show(model, sites), heads=heads) as tape:
+    known = sites_of(model)
+    chosen = tuple(known) if sites is None else matching(sites, known)
+    with record(model, chosen, heads=heads) as tape:
         reading = _read(task, model, given)
-    return on_axes(tape, reading.axes, rows=reading.rows, beams=reading.beams)
+    found = on_axes(tape, reading.axes, rows=reading.rows, beams=reading.beams)
+    return tuple(sorted(found, key=lambda each: each.kind not in TO_THE_SOURCE))
+
+
+def to_the_source(payloads: Sequence[Payload]) -> tuple[Payload, ...]:
+    """Those that attend from an output to its source, if there are any, or else all."""
+    return tuple(each for each in payloads if each.kind in TO_THE_SOURCE) or tuple(payloads)
 
 
 def _read(task: ShowsAttention, model: nn.Module, given: Input) -> Reading:
@@ -45,15 +52,6 @@ def _read(task: ShowsAttention, model: nn.Module, given: Input) -> Reading:
         return task.read(model, given)
     with record(model, SiteChoice().names(model)) as tape:
         return task.read(model, given, weights=lambda state: last_weights(tape))
-
-
-def sites_to_show(model: nn.Module, sites: str | None = None) -> tuple[str, ...]:
-    """The names of the sites that a glob matches; without one, those to the source, or all."""
-    known = sites_of(model)
-    if sites is not None:
-        return matching(sites, known)
-    to_source = tuple(name for name, site in known.items() if site.kind in TO_THE_SOURCE)
-    return to_source or tuple(known)
 
 
 def check_readable(given: Input) -> None:

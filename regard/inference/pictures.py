@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from regard.core.errors import UserError, choose
 from regard.explain.gradient_reach import gradient_reach
+from regard.inference.attention import to_the_source
 from regard.layers.position import Learned, Rotary, Sinusoidal
-from regard.look import curves, draw, positions
+from regard.look import Payload, curves, draw, positions
 from regard.look import reach as draw_reach
 from regard.look.picture import DRAWINGS
 from regard.runs.run import load, read_run_config
@@ -41,7 +42,9 @@ def view_run(
         return path, _OTHERS[view](folder, line, path, device)
     path = output or Path("attention.html")
     given = _require_line(line, view or "attention")
-    found = load(folder, device).look(given, site, heads or None)
+    found: tuple[Payload, ...] = load(folder, device).look(given, site, heads or None)
+    if site is None and path.suffix.lower() != ".html":
+        found = to_the_source(found)  # a picture has room for a few sites
     draw(found, path, title=given, view=view)
     return path, ", ".join(each.site for each in found)
 

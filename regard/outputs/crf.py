@@ -17,7 +17,7 @@ they differ by more, as forbidden ones do, the table is made.
 1.0986
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int
@@ -26,7 +26,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from regard.core.padding import real_positions
 from regard.core.precision import without_autocast
-from regard.outputs.tags import Tags
+from regard.outputs.tags import LegalTags, Tags
 
 SPAN = 40.0
 """e^-40 of the largest term is lost in the last digit of float32, and e^-87 is still a number."""
@@ -79,8 +79,10 @@ class ChainTags(Tags):
         return _marginals(ahead, behind, total, self.lengths)
 
     @torch.no_grad()
-    def best(self) -> Int[Tensor, "B T"]:
-        """Viterbi: the tags of the highest score; 0 at padding."""
+    def best(self, legal: LegalTags | None = None) -> Int[Tensor, "B T"]:
+        """Viterbi: the tags of the highest score among those that are legal; 0 at padding."""
+        if legal is not None:
+            return self._limited_to(legal).best()
         words = self.scores.shape[1]
         reached = self.start + self.scores[:, 0]  # [B,C]
         before: list[Tensor] = []
@@ -98,6 +100,16 @@ class ChainTags(Tags):
             path.append(tag)
         tags = torch.cat(path[::-1], dim=1)  # [B,T]
         return torch.where(real_positions(self.lengths, words), tags, 0)
+
+    def _limited_to(self, legal: LegalTags) -> "ChainTags":
+        """The same chain, in which what is not legal is never on the best path."""
+        here = self.transitions.device
+        return replace(
+            self,
+            transitions=torch.where(legal.pairs.to(here), self.transitions, -torch.inf),
+            start=torch.where(legal.start.to(here), self.start, -torch.inf),
+            end=torch.where(legal.end.to(here), self.end, -torch.inf),
+        )
 
 
 class _TableStep:

@@ -12,12 +12,22 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.core.padding import real_positions
 from regard.core.protocols import Batch
 from regard.outputs.output import ModelOutput
+
+
+@dataclass(frozen=True)
+class LegalTags:
+    """Which tags may follow which; true means that it is allowed."""
+
+    pairs: Bool[Tensor, "C C"]
+    """The column's tag after the row's."""
+    start: Bool[Tensor, "C"]
+    end: Bool[Tensor, "C"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +43,9 @@ class Tags(ModelOutput):
         """-log p of the tags of every sentence, summed."""
 
     @abstractmethod
-    def best(self) -> Int[Tensor, "B T"]:
-        """The likeliest tags; 0 at padding."""
+    def best(self, legal: LegalTags | None = None) -> Int[Tensor, "B T"]:
+        """The likeliest tags; 0 at padding. Where a sentence is decided as a whole, only what is
+        legal is considered."""
 
     @abstractmethod
     def probabilities(self) -> Float[Tensor, "B T C"]:
@@ -54,8 +65,8 @@ class IndependentTags(Tags):
         real = real_positions(self.lengths, targets.shape[1])
         return F.cross_entropy(self.scores[real], targets[real], reduction="sum")
 
-    def best(self) -> Int[Tensor, "B T"]:
-        """The best of each word."""
+    def best(self, legal: LegalTags | None = None) -> Int[Tensor, "B T"]:
+        """The best of each word by itself, legal or not."""
         real = real_positions(self.lengths, self.scores.shape[1])
         return torch.where(real, self.scores.argmax(2), 0)
 

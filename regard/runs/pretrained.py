@@ -6,6 +6,7 @@ served and fine-tuned.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 
 import torch
@@ -151,7 +152,7 @@ def usage_of(run: Run) -> str:
         follows = "printf 'Ann came.\\tShe sat down.\\n' | regard predict {run}"
         alone = "regard look {run} 'What a film.' -o seen.html"
         usage = follows if model.config.next_sentence else alone
-    return usage.format(run=run.folder)
+    return usage.format(run=quote(str(run.folder)))
 
 
 def _recipe_of(loaded: hub.LoadedCheckpoint, name: str, changes: Sequence[str]) -> Recipe:

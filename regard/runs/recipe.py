@@ -7,7 +7,7 @@ tasks, scores and weighings of your own are named as `file.py:Class` (plugins.py
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -19,10 +19,14 @@ from torch import nn
 from regard.core.config import Config, parse
 from regard.core.errors import UserError, choose, unknown
 from regard.runs.plugins import config_of, find_part, load_plugins, resolve_names
+from regard.tasks import TASKS
 from regard.tasks.task import OpenTask
 from regard.train.settings import Training
 
 _PARTS = ("about", "figure", "task", "data", "model", "train")
+_DEFAULTS = {"weights": "best"}
+"""Of the training of one's own recipe. Shipped ones keep to what their figures were measured by."""
+
 _TRAINED = ("task", "data", "model", "train")
 """The parts that change what is trained."""
 
@@ -30,7 +34,7 @@ _TRAINED = ("task", "data", "model", "train")
 class About(Config):
     """A description of the recipe."""
 
-    title: str
+    title: str = "A model of one's own"
     paper: str = ""
     """Authors, year and title."""
     minutes: PositiveFloat | None = None
@@ -87,6 +91,8 @@ class Recipe:
     """The name of the model in MODELS, or of a plugin."""
     model: Config
     train: Training
+    folder: Path | None = field(default=None, compare=False)
+    """Where its file is; None for a recipe that comes with the package."""
 
     @property
     def task_class(self) -> type[OpenTask]:
@@ -175,6 +181,8 @@ def parse_recipe(
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{source}: not TOML: {error}") from None
+    if folder is not None and isinstance(tables.get("train"), dict):
+        tables["train"] = {**_DEFAULTS, **tables["train"]}
     resolve_names(tables, folder or Path.cwd())
     absent = []
     for change in changes:
@@ -185,7 +193,7 @@ def parse_recipe(
     resolve_names(tables, Path.cwd())
     try:
         load_plugins(tables, trusted=trusted)
-        recipe = build_recipe(tables)
+        recipe = replace(build_recipe(tables), folder=folder)
         for key in absent:
             _require_key(recipe, key)
     except UserError as error:
@@ -198,12 +206,14 @@ def build_recipe(tables: Mapping[str, object]) -> Recipe:
     for name in tables:
         if name not in _PARTS:
             raise unknown("part of a recipe", name, _PARTS)
-    task = str(tables.get("task", "language_model"))
+    if "task" not in tables:
+        raise UserError(f"task is missing; it is one of {', '.join(TASKS)}, or your own")
+    task = str(tables["task"])
     model = dict(_table(tables, "model"))
     kind = str(model.pop("kind", ""))
     figure = tables.get("figure")
     return Recipe(
-        about=parse(About, _table(tables, "about"), at="about"),
+        about=parse(About, _table({"about": {}, **tables}, "about"), at="about"),
         figure=None if figure is None else parse(Figure, _table(tables, "figure"), at="figure"),
         task=task,
         data=parse(config_of("task", task), _table(tables, "data"), at="data"),

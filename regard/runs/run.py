@@ -251,7 +251,7 @@ class Run:
         """The attention weights of the model for an input; a notebook shows them as a page.
 
         A string is a line as `task.parse` takes it. `sites` is a glob of names in the model;
-        without it, the sites from an output to its source, or else all.
+        without it, all; those from an output to its source come first.
         """
         from regard.inference.attention import attention_of
 
@@ -507,7 +507,7 @@ def read_run_config(folder: Path) -> dict[str, object]:
     if "model_type" in config and "format" not in config:
         raise UserError(
             f"{folder}: this is a checkpoint of transformers, not a run; make a run of it with "
-            f"`regard import {folder} -o runs/{folder.resolve().name}`"
+            f"`{command('import', folder, '-o', f'runs/{folder.resolve().name}')}`"
         )
     found = config.get("format")
     if type(found) is not int or found < 1:

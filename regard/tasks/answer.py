@@ -31,18 +31,18 @@ from regard.tasks.abilities import Prediction, Reading
 from regard.tasks.classification_data import divided
 from regard.tasks.over_texts import check_window, learnt, placed_with
 from regard.tasks.squad_metrics import exact_match, f1, over_all
-from regard.tasks.task import TOKENISER, FileOrShare, Split, found, parts_of
+from regard.tasks.task import TOKENISER, FileOrShare, Files, Split, each_file, found, parts_of
 from regard.tasks.tokenised import Tokenised
 
 
 class Questions(Config):
     """The `[data]` table of a recipe: which questions, how numbered, how read."""
 
-    train: str
+    train: Files
     """The questions to learn from: SQuAD's JSON, JSONL or bAbI's .txt, perhaps packed."""
     validation: FileOrShare = 0.1
     """Another file, or the share of the training questions to keep for it."""
-    test: str | None = None
+    test: Files | None = None
     origin: str = ""
     """Where a user gets these files; said when they are missing."""
     tokeniser: Literal["wordpiece", "wordpiece_cased", "source"] = "wordpiece"
@@ -64,6 +64,12 @@ class Questions(Config):
     batch: PositiveInt = 16
     evaluate_batch: PositiveInt = 32
     seed: Seed = 0
+
+
+def _read_files(data: Questions, folder: Path, paths: Files) -> Iterator[PassageQuestion]:
+    """The questions of some files."""
+    for path in each_file(paths):
+        yield from read_questions(str(found(folder, path, data.origin)))
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class Answering(Tokenised):
 
         def texts() -> Iterator[str]:
             last = ""
-            for each in read_questions(str(found(folder, data.train, data.origin))):
+            for each in _read_files(data, folder, data.train):
                 yield each.text
                 if each.passage != last:
                     yield from each.passage.splitlines()
@@ -133,9 +139,9 @@ class Answering(Tokenised):
         path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
         if path is None:
             raise UserError(f"this recipe has no {split} questions; set data.{split}")
-        if split != "train" and isinstance(path, str):
-            return list(read_questions(str(found(self.folder, path, data.origin))))
-        every = list(read_questions(str(found(self.folder, data.train, data.origin))))
+        if split != "train" and not isinstance(path, float):
+            return list(_read_files(data, self.folder, path))
+        every = list(_read_files(data, self.folder, data.train))
         apart, rest = divided(len(every), data.validation, None, data.seed)
         chosen = [every[each] for each in (rest if split == "train" else apart)]
         if split == "train" and not data.unanswerable:

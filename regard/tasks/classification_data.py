@@ -15,7 +15,7 @@ from regard.data.cache import file_stamp
 from regard.data.text.labelled import LabelledExample, LabelledText
 from regard.data.text.pipeline import split_words
 from regard.data.text.segment import LINE_BREAK, plain_words, split_sentences
-from regard.tasks.task import FileOrShare, Split, found
+from regard.tasks.task import FileOrShare, Files, Split, each_file, found
 
 
 def _together(given: object) -> object:
@@ -32,11 +32,11 @@ _Fields = Annotated[tuple[str | int, ...], BeforeValidator(_together)]
 class Examples(Config):
     """The `[data]` table of a recipe: which texts, how numbered, how dealt out."""
 
-    train: str
+    train: Files
     """The examples to learn from: a file or a folder in the data folder, perhaps packed."""
     validation: FileOrShare = 0.1
     """Another file, or the share of the training examples to keep for it."""
-    test: str | None = None
+    test: Files | None = None
     format: Literal["tsv", "csv", "jsonl", "line", "folder", "babi"] | None = None
     """What the files are; without it, what their names tell."""
     text: _Fields = ()
@@ -111,7 +111,8 @@ class Examples(Config):
             raise UserError("both_orders is for pairs: name two fields in data.text")
         if len(self.text) == 2 and self.sentences != "none":
             raise UserError("a pair of texts is not split into sentences; leave sentences out")
-        if "-" in (self.train, self.validation, self.test):
+        named = [self.train, self.validation, self.test]
+        if any("-" in each_file(each) for each in named if isinstance(each, str | tuple)):
             raise UserError("stdin can be read only once, and data are read several times")
         return self
 
@@ -145,7 +146,13 @@ def _words(text: str, data: Examples, *, breaks: bool) -> list[str]:
     return split_words(text.lower() if data.lowercase else text)
 
 
-def _read_examples(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
+def _read_examples(data: Examples, folder: Path, paths: Files) -> Iterator[LabelledExample]:
+    """The examples of some files of the data folder."""
+    for path in each_file(paths):
+        yield from _read_file(data, folder, path)
+
+
+def _read_file(data: Examples, folder: Path, path: str) -> Iterator[LabelledExample]:
     """The examples of a file of the data folder."""
     place = found(folder, path, data.origin)
     source = LabelledText(
@@ -180,10 +187,11 @@ def _kept(data_json: str, folder: Path, seen: tuple[int, ...]) -> tuple[Labelled
 
 def all_examples(data: Examples, folder: Path) -> tuple[LabelledExample, ...]:
     """All that the training file holds, also what is kept apart; it is asked for several times."""
-    path = found(folder, data.train, data.origin)
-    if path.is_dir():
+    paths = [found(folder, path, data.origin) for path in each_file(data.train)]
+    if any(path.is_dir() for path in paths):
         return tuple(_read_examples(data, folder, data.train))
-    return _kept(data.model_dump_json(), folder, tuple(file_stamp(path).values()))
+    stamps = tuple(value for path in paths for value in file_stamp(path).values())
+    return _kept(data.model_dump_json(), folder, stamps)
 
 
 def _divided(data: Examples, folder: Path) -> tuple[list[LabelledExample], list[LabelledExample]]:
@@ -194,7 +202,7 @@ def _divided(data: Examples, folder: Path) -> tuple[list[LabelledExample], list[
 
 
 def divided(
-    count: int, share: str | float, limit: int | None, seed: int
+    count: int, share: str | float | tuple[str, ...], limit: int | None, seed: int
 ) -> tuple[list[int], list[int]]:
     """Numbers kept apart, and those that stay, at most so many; drawn, and each in order.
 
@@ -202,6 +210,6 @@ def divided(
     ([2, 8], [0, 3])
     """
     order: torch.Tensor = random_permutation(count, seed, 0)
-    apart = 0 if isinstance(share, str) else max(1, round(share * count))
+    apart = 0 if not isinstance(share, float) else max(1, round(share * count))
     most = count if limit is None else apart + limit
     return sorted(order[:apart].tolist()), sorted(order[apart:most].tolist())

@@ -42,7 +42,7 @@ from regard.tasks.drafts import classification_draft
 from regard.tasks.over_texts import batches_over, learnt, placed_with, report_truncated
 from regard.tasks.problems import PROBLEMS, Label, Problem
 from regard.tasks.sampling import AUDIT_ROWS, every_batch, special_tokens
-from regard.tasks.task import LABELS, TOKENISER, Draft, Split, parts_of, read_labels
+from regard.tasks.task import LABELS, TOKENISER, Draft, Split, each_file, parts_of, read_labels
 from regard.tasks.tokenised import Labelling
 
 _log = logging.getLogger(__name__)
@@ -265,7 +265,7 @@ class Classification(Labelling):
         all the files in it.
         """
         form = labelled_form(path)
-        own = self.data.format or labelled_form(str(self.folder / self.data.train))
+        own = self.data.format or labelled_form(str(self.folder / each_file(self.data.train)[0]))
         if form == "folder" and own == "folder":
             return [text for file in files_in(path) for text in self.inputs(file)]
         if form == "line" and (own == "folder" or self.data.sentences == "lines"):

@@ -42,7 +42,7 @@ from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, 
 from regard.tasks.drafts import language_draft
 from regard.tasks.over_texts import check_window, warn_once
 from regard.tasks.sampling import every_batch, take_rows
-from regard.tasks.task import TOKENISER, Draft, FileOrShare, Split, found, text_of
+from regard.tasks.task import TOKENISER, Draft, FileOrShare, Files, Split, each_file, found, text_of
 from regard.tasks.tokenised import Tokenised
 
 _CHOICES = 20
@@ -54,14 +54,14 @@ _PROMPT = 16
 class Texts(Config):
     """The `[data]` table of a recipe: which texts, how numbered, how dealt out."""
 
-    train: str
+    train: Files
     """The text to learn from: a file in the data folder; plain, TSV or JSONL, perhaps .gz.
 
     `-` is stdin, of which the cache keeps a copy.
     """
     validation: FileOrShare = 0.1
     """Another file, or the share of the training text's end to keep for it."""
-    test: str | None = None
+    test: Files | None = None
     field: str | int | None = None
     """The column of a TSV or the field of a JSONL file that holds the text."""
     record: Literal["line", "paragraph"] = "line"
@@ -201,18 +201,18 @@ class LanguageModelling(Tokenised):
     def corpus(self, split: Split) -> Corpus:
         """One of the texts, tokenised."""
         path, part = self._place(split)
-        return prepare_corpus([_source_in(self.folder, path, self.data)], self.tokeniser, part=part)
+        return prepare_corpus(_sources_in(self.folder, path, self.data), self.tokeniser, part=part)
 
     def example(self) -> str:
         """How the validation text begins."""
         return self.tokeniser.decode(self.corpus("validation").ids[:_PROMPT].long()).strip()
 
-    def _place(self, split: Split) -> tuple[str, TextPart]:
+    def _place(self, split: Split) -> tuple[Files, TextPart]:
         share = self.data.validation if isinstance(self.data.validation, float) else None
         if split == "train":
             return self.data.train, WHOLE_TEXT if share is None else split_held_out(share)[0]
         if split == "validation":
-            if isinstance(self.data.validation, str):
+            if not isinstance(self.data.validation, float):
                 return self.data.validation, WHOLE_TEXT
             return self.data.train, split_held_out(share or 0.1)[1]
         if self.data.test is None:
@@ -342,8 +342,8 @@ def _stepper(model: nn.Module) -> Stepper[Selectable]:
 
 def _new_tokeniser(data: Texts, folder: Path) -> Tokeniser:
     """A tokeniser trained on the training text."""
-    source = _source_in(folder, data.train, data)
-    texts = (text for record in source.records() for text in record.texts)
+    sources = _sources_in(folder, data.train, data)
+    texts = (text for each in sources for record in each.records() for text in record.texts)
     return train_tokeniser(data.tokeniser, texts, data.vocabulary, data.min_frequency)
 
 
@@ -352,6 +352,11 @@ def _source_in(folder: Path, path: str, data: Texts) -> TextSource:
     place = str(found(folder, path, data.origin))
     source = replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
     return replace(source, form="paragraphs") if data.record == "paragraph" else source
+
+
+def _sources_in(folder: Path, paths: Files, data: Texts) -> list[TextSource]:
+    """Texts in the data folder."""
+    return [_source_in(folder, path, data) for path in each_file(paths)]
 
 
 def metrics(loss: float) -> dict[str, float]:

@@ -33,6 +33,7 @@ from regard.data.text.conll import (
     all_tags,
     check_tags,
     convert_tags,
+    may_follow,
     read_conll,
     split_tag,
     to_chunks,
@@ -42,7 +43,7 @@ from regard.data.text.encoding import TextEncoding as TextReading
 from regard.data.text.files import read_lines
 from regard.data.text.parallel import PackedSequences
 from regard.data.text.segment import blank_spans, word_spans
-from regard.outputs.tags import Tags
+from regard.outputs.tags import LegalTags, Tags
 from regard.tasks.abilities import Prediction, Reading, Report, Subject
 from regard.tasks.classification_data import divided
 from regard.tasks.confusion import Confusion, Rates, as_counts, macro, rates_in
@@ -55,7 +56,9 @@ from regard.tasks.task import (
     TOKENISER,
     Draft,
     FileOrShare,
+    Files,
     Split,
+    each_file,
     found,
     read_labels,
     text_of,
@@ -71,11 +74,11 @@ _DIGIT = re.compile(r"\d")
 class Columns(Config):
     """The `[data]` table of a recipe: which sentences, how numbered, how dealt out."""
 
-    train: str
+    train: Files
     """The file to learn from, in the data folder, perhaps packed."""
     validation: FileOrShare = 0.1
     """Another file, or the share of the training sentences to keep for it."""
-    test: str | None = None
+    test: Files | None = None
     word: int = 1
     """The column of the word, from 1, or back from -1."""
     tag: int = -1
@@ -218,6 +221,31 @@ class Tagging(Labelling):
         return self._places[tag]
 
     @cached_property
+    def _has_scheme(self) -> bool:
+        """Are the tags all those of a scheme? Those of a checkpoint from elsewhere may not be."""
+        if self.data.scheme == "none":
+            return False
+        return set(self.labels) == all_tags(self.labels, self.data.learn)
+
+    def as_in_file(self, tags: Sequence[str]) -> list[str]:
+        """Tags of the model in the scheme of the file that it learnt from."""
+        if not self._has_scheme:
+            return list(tags)
+        return convert_tags(tags, self.data.learn, self.data.scheme)
+
+    @cached_property
+    def _legal(self) -> LegalTags | None:
+        """Which tags may follow which, where they write chunks."""
+        if not self._has_scheme:
+            return None
+        learn, tags = self.data.learn, self.labels
+        return LegalTags(
+            pairs=torch.tensor([[may_follow(a, b, learn) for b in tags] for a in tags]),
+            start=torch.tensor([may_follow(OUTSIDE, tag, learn) for tag in tags]),
+            end=torch.tensor([may_follow(tag, OUTSIDE, learn) for tag in tags]),
+        )
+
+    @cached_property
     def _places(self) -> dict[str, int]:
         return {label: place for place, label in enumerate(self.labels)}
 
@@ -251,7 +279,7 @@ class Tagging(Labelling):
         total = output.loss(batch)
         if model.training:
             return Loss(total=total, items=words)
-        best = self.named(output.best(), counts_of)
+        best = self.named(output.best(self._legal), counts_of)
         counted = self.counted(self.named(batch["tags"], counts_of), best)
         counts = {"accuracy": float(counted.words_right), **as_counts(counted.kinds)}
         return Loss(total=total, items=words, counts=counts)
@@ -320,7 +348,7 @@ class Tagging(Labelling):
         held = self.numbers_of(texts)
         for numbers, batch in batches_over(model, held, self.data.evaluate_batch):
             output = Tags.of(model, batch)
-            best = output.best()  # [B,T]
+            best = output.best(self._legal)  # [B,T]
             likely = output.probabilities().gather(2, best[..., None]).squeeze(2)
             rows = zip(
                 *(numbers.tolist(), self.named(best, _words_in_rows(batch)), likely.tolist()),
@@ -372,10 +400,10 @@ class Tagging(Labelling):
         texts = [text_of(each, "tag") for each in inputs]
         every = [self.words_of(text) for text in texts]
         predictions = []
-        for text, words, (tags, likely) in zip(
+        for text, words, (best, likely) in zip(
             texts, every, self.tags_of(model, every), strict=True
         ):
-            spans = self.spans_of(text)
+            tags, spans = self.as_in_file(best), self.spans_of(text)
             shown = "".join(f"{w}\t{t}\n" for w, t in zip(words, tags, strict=True))
             fields: dict[str, object] = {
                 "words": words,
@@ -392,7 +420,7 @@ class Tagging(Labelling):
                         "end": spans[chunk.last][1],
                         "text": text[spans[chunk.first][0] : spans[chunk.last][1]],
                     }
-                    for chunk in to_chunks(tags, self.data.learn)
+                    for chunk in to_chunks(best, self.data.learn)
                 ]
             predictions.append(
                 Prediction(text=shown, fields=fields, tokens=tuple(words), labels=tuple(tags))
@@ -477,7 +505,7 @@ def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[TaggedS
     path = {"train": data.train, "validation": data.validation, "test": data.test}[split]
     if path is None:
         raise UserError(f"this recipe has no {split} sentences; set data.{split}")
-    if split != "train" and isinstance(path, str):
+    if split != "train" and not isinstance(path, float):
         yield from _read_sentences(data, folder, path)
         return
     every = list(_read_sentences(data, folder, data.train))
@@ -485,7 +513,13 @@ def _sentences_of(data: Columns, folder: Path, split: Split) -> Iterator[TaggedS
     yield from (every[each] for each in (rest if split == "train" else apart))
 
 
-def _read_sentences(data: Columns, folder: Path, path: str) -> Iterator[TaggedSentence]:
+def _read_sentences(data: Columns, folder: Path, paths: Files) -> Iterator[TaggedSentence]:
+    """The sentences of some files, with tags as the model writes them."""
+    for path in each_file(paths):
+        yield from _read_file(data, folder, path)
+
+
+def _read_file(data: Columns, folder: Path, path: str) -> Iterator[TaggedSentence]:
     """The sentences of a file, with tags as the model writes them."""
     place = found(folder, path, data.origin)
     for sentence in read_conll(str(place), data.word, data.tag):

@@ -44,14 +44,29 @@ LABELS = "labels.json"
 """The file of a run that holds its classes or tags, in their order."""
 
 
-def _file_or_share(given: str | float) -> str | float:
+Files = str | tuple[str, ...]
+"""A file, or several that are read one after another."""
+
+
+def each_file(given: Files) -> tuple[str, ...]:
+    """The names of one file or of several.
+
+    >>> each_file("a.txt"), each_file(("a.txt", "b.txt"))
+    (('a.txt',), ('a.txt', 'b.txt'))
+    """
+    return (given,) if isinstance(given, str) else given
+
+
+def _file_or_share(given: str | float | tuple[str, ...]) -> str | float | tuple[str, ...]:
+    if given == ():
+        raise UserError("name at least one file")
     if isinstance(given, float) and not 0 < given < 1:
         raise UserError(f"{given} must be a file, or a share between 0 and 1")
     return given
 
 
-FileOrShare = Annotated[str | float, AfterValidator(_file_or_share)]
-"""Validation data: a file of their own, or the share of the training data to keep for them."""
+FileOrShare = Annotated[str | float | tuple[str, ...], AfterValidator(_file_or_share)]
+"""Validation data: files of their own, or the share of the training data to keep for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,8 +254,11 @@ class OpenTask(ABC):
         return []
 
 
-def found(folder: Path, name: str, origin: str) -> Path:
-    """A file of the data folder; if it is not there, what is missing and where it comes from."""
+def found(folder: Path, name: str, origin: str, searched: Sequence[str] = ()) -> Path:
+    """A file of the data folder; if it is not there, what is missing and where it comes from.
+
+    `searched` are the places where it was looked for, if they are several.
+    """
     full = folder / name
     if full.exists():
         return full
@@ -251,6 +269,11 @@ def found(folder: Path, name: str, origin: str) -> Path:
     getting = command_to_get(name)
     if getting is not None:
         source += f" Download it: {getting}"
+    if searched:
+        raise UserError(
+            f"{name}: no such file{hint} It was looked for {', '.join(searched)} (choose another "
+            f"folder with --data).{source}"
+        )
     raise UserError(
         f"{full}: no such file{hint} The data folder is {folder} "
         f"(set it with --data or REGARD_DATA).{source}"

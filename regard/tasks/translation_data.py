@@ -19,12 +19,23 @@ from regard.tasks.task import Split, found
 def _together(given: object) -> object:
     """Files as a tuple, also if it is only one; a share stays a number."""
     if isinstance(given, list):
-        return tuple(given)
+        return tuple(tuple(each) if isinstance(each, list) else each for each in given)
     return (given,) if isinstance(given, str) else given
 
 
-_Files = Annotated[tuple[str, ...], BeforeValidator(_together)]
-"""Source and target, `["train.de", "train.en"]`, or one TSV or JSONL that holds both."""
+_Files = Annotated[tuple[str, ...] | tuple[tuple[str, ...], ...], BeforeValidator(_together)]
+"""Source and target, `["train.de", "train.en"]`, or one TSV or JSONL that holds both; or a list of
+several of these."""
+
+
+def pairs_of_files(files: tuple[str, ...] | tuple[tuple[str, ...], ...]) -> list[tuple[str, ...]]:
+    """The files of each text in two languages.
+
+    >>> pairs_of_files(("a.de", "a.en")), pairs_of_files((("a.de", "a.en"), ("b.tsv",)))
+    ([('a.de', 'a.en')], [('a.de', 'a.en'), ('b.tsv',)])
+    """
+    whole = tuple(each for each in files if isinstance(each, str))
+    return [whole] if whole else [each for each in files if isinstance(each, tuple)]
 
 
 class Generated(Config):
@@ -125,7 +136,7 @@ class Pairs(Config):
             raise UserError("give either files or generate, not both")
         if self.generate is None and (self.train is None or self.validation is None):
             raise UserError("train and validation are missing; name their files, or set generate")
-        for paths in files:
+        for paths in (each for held in files for each in pairs_of_files(held)):
             if "-" in paths:
                 raise UserError("stdin can be read only once, and data are read several times")
             ParallelText(paths=paths, fields=self.fields)
@@ -156,9 +167,13 @@ def texts_of(data: Pairs, folder: Path, split: Split) -> Iterable[TextPair]:
     if isinstance(data.validation, float) and split != "test":
         return _divided_pairs(data, folder)[split == "validation"]
     assert not isinstance(paths, float)
-    full = tuple(str(found(folder, path, data.origin)) for path in paths)
-    pairs = ParallelText(paths=full, fields=data.fields).pairs()
-    return ((pair.source, pair.target) for pair in pairs)
+    texts = [
+        ParallelText(
+            paths=tuple(str(found(folder, path, data.origin)) for path in each), fields=data.fields
+        )
+        for each in pairs_of_files(paths)
+    ]
+    return ((pair.source, pair.target) for text in texts for pair in text.pairs())
 
 
 def _divided_pairs(data: Pairs, folder: Path) -> tuple[list[TextPair], list[TextPair]]:

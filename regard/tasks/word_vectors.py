@@ -42,7 +42,7 @@ from regard.data.text.context import (
 )
 from regard.data.text.vectors import Vectors, read_vectors
 from regard.outputs.word_pairs import WordPairs
-from regard.tasks.task import TOKENISER, OpenTask, Split, found
+from regard.tasks.task import TOKENISER, Files, OpenTask, Split, each_file, found
 
 _COMPARED = 1000
 """So many of the most frequent words are compared with reference vectors, pair by pair."""
@@ -60,7 +60,7 @@ class WordModel(Protocol):
 class Words(Config):
     """The `[data]` table of a recipe: which text, which of its words, how dealt out."""
 
-    train: str
+    train: Files
     """The text to learn from: a file in the data folder; plain, TSV or JSONL, perhaps packed."""
     field: str | int | None = None
     """The column of a TSV or the field of a JSONL file that holds the text."""
@@ -113,7 +113,7 @@ class WordVectors(OpenTask):
         assert isinstance(data, Words)
         if saved is not None:
             return cls(data, folder, load_tokeniser(saved / TOKENISER))
-        texts = (record.text for record in _text_of(data, folder).records())
+        texts = (record.text for each in _texts_of(data, folder) for record in each.records())
         return cls(
             data, folder, train_tokeniser("word", texts, data.vocabulary, data.min_frequency)
         )
@@ -223,7 +223,7 @@ class WordVectors(OpenTask):
         return self._subwords([*[""] * FIRST_WORD, *names])
 
     def _ids(self, part: TextPart) -> Tensor:
-        return prepare_corpus([_text_of(self.data, self.folder)], self.tokeniser, part=part).ids
+        return prepare_corpus(_texts_of(self.data, self.folder), self.tokeniser, part=part).ids
 
     @cached_property
     def _counts(self) -> WordCounts:
@@ -265,10 +265,13 @@ class WithSubwords(ShardableBatches):
         return {**batch, "grams": self._grams[batch["words"]]}
 
 
-def _text_of(data: Words, folder: Path) -> TextSource:
-    """The text of a recipe."""
-    place = str(found(folder, data.train, data.origin))
-    return replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
+def _texts_of(data: Words, folder: Path) -> list[TextSource]:
+    """The texts of a recipe."""
+    places = [str(found(folder, path, data.origin)) for path in each_file(data.train)]
+    return [
+        replace(source_at(place, data.field), words=data.words, lowercase=data.lowercase)
+        for place in places
+    ]
 
 
 def agreement(own: Vectors, reference: Vectors, names: Sequence[str]) -> float:

@@ -44,17 +44,34 @@ class LearningRateCurve(Config, ABC):
         """The factor of the learning rate at this point."""
 
 
-class Constant(LearningRateCurve):
-    """A constant learning rate."""
+class WarmedUp(LearningRateCurve, ABC):
+    """A curve after a linear warmup."""
+
+    warmup: NonNegativeInt = 0
+    """The number of updates over which the rate rises to its peak."""
+
+    def factor(self, point: SchedulePoint) -> float:
+        """n / warmup at first, then the curve."""
+        if point.update <= self.warmup:
+            return point.update / self.warmup
+        return self.after_warmup(point)
+
+    @abstractmethod
+    def after_warmup(self, point: SchedulePoint) -> float:
+        """The factor after the warmup."""
+
+
+class Constant(WarmedUp):
+    """A constant learning rate, optionally after a warmup."""
 
     name: Literal["constant"] = "constant"
 
-    def factor(self, point: SchedulePoint) -> float:
+    def after_warmup(self, point: SchedulePoint) -> float:
         """Always 1."""
         return 1.0
 
 
-class StepDecay(LearningRateCurve):
+class StepDecay(WarmedUp):
     """Constant for some epochs, then divided at regular intervals (Zaremba et al. 2014)."""
 
     name: Literal["step"] = "step"
@@ -64,13 +81,13 @@ class StepDecay(LearningRateCurve):
     """The number of epochs between divisions."""
     divide: float = Field(2.0, gt=1)
 
-    def factor(self, point: SchedulePoint) -> float:
+    def after_warmup(self, point: SchedulePoint) -> float:
         """1 for the first epochs, then one more division every `every` epochs."""
         late = max(0, point.epoch - self.after)
         return pow(self.divide, -late // self.every)  # minus the number of divisions, rounded up
 
 
-class Plateau(LearningRateCurve):
+class Plateau(WarmedUp):
     """Divided whenever the validation does not improve."""
 
     name: Literal["plateau"] = "plateau"
@@ -78,7 +95,7 @@ class Plateau(LearningRateCurve):
     """The number of evaluations without improvement that are tolerated before a division."""
     divide: float = Field(4.0, gt=1)
 
-    def factor(self, point: SchedulePoint) -> float:
+    def after_warmup(self, point: SchedulePoint) -> float:
         """One division each time the patience is exceeded."""
         best, stale, cuts = inf, 0, 0
         for value in point.evaluations:
@@ -118,16 +135,18 @@ class CosineDecay(LearningRateCurve):
         return self.floor + (1 - self.floor) * 0.5 * (1 + cos(pi * min(1.0, done)))
 
 
-class LinearDecay(LearningRateCurve):
-    """Linear decay from 1 to a floor (Mikolov et al. 2013, in word2vec)."""
+class LinearDecay(WarmedUp):
+    """Linear decay from 1 to a floor (Mikolov et al. 2013, in word2vec), after a warmup if there is
+    one (Devlin et al. 2019)."""
 
     name: Literal["linear"] = "linear"
     floor: float = Field(0.0, ge=0, le=1)
     """The factor after the last update."""
 
-    def factor(self, point: SchedulePoint) -> float:
-        """1 at the first update."""
-        return 1 - (1 - self.floor) * (point.update - 1) / point.updates
+    def after_warmup(self, point: SchedulePoint) -> float:
+        """1 at the first update after the warmup."""
+        done = (point.update - self.warmup - 1) / max(1, point.updates - self.warmup)
+        return 1 - (1 - self.floor) * done
 
 
 class SlantedTriangular(LearningRateCurve):

@@ -75,12 +75,13 @@ def test_a_failed_run_is_told_with_its_reason(
     regard: Regard, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "text.txt").unlink()
-    done = regard("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1")
+    words = ("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1", "--data", ".")
+    done = regard(*words)
     assert done.returncode == 2
     assert "model.width=4: text.txt: no such file" in done.stderr
     assert not (place / "runs").exists()
     monkeypatch.setattr("regard.experiments.compare._check_rows", lambda *_: None)
-    done = regard("compare", "small.toml", "--vary", "model.width=4", "--seeds", "1")
+    done = regard(*words)
     assert done.returncode == 2
     assert "training failed" in done.stderr
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.attention import sites_of
 from regard.runs.run import load
 from tests.cli.command import Regard
 
@@ -127,6 +128,24 @@ def test_a_translator_reads_as_much_of_a_source_as_it_can(place: Path, regard: R
     done = regard("translate", "runs/pairs", text="a b\n" + "a " * 40 + "\nb\n")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 3
+
+
+def test_looking_finds_every_site_of_a_translator(place: Path, regard: Regard) -> None:
+    (place / "a.txt").write_text("a b c\n" * 16)
+    (place / "b.txt").write_text("x y z\n" * 16)
+    (place / "pairs.toml").write_text(TRANSLATOR)
+    assert regard("train", "pairs.toml", "--set", "model.decoder_layers=2").returncode == 0
+    run = load("runs/pairs", "cpu")
+    found = run.look("a b c")
+    assert {each.site for each in found} == set(sites_of(run.model))
+    assert {each.kind for each in found} == {"self", "cross"}
+    assert [each.kind for each in found[:2]] == ["cross", "cross"]
+    for each in found:
+        assert each.weights.sum(-1) == pytest.approx(1.0, abs=1e-4)
+    done = regard("look", "runs/pairs", "a b", "-o", "seen.html")
+    assert done.stdout.count(",") + 1 == len(found)
+    done = regard("look", "runs/pairs", "a b", "-o", "seen.png")
+    assert done.stdout == "seen.png: decoder.0.cross, decoder.1.cross\n"
 
 
 def test_a_string_is_one_input_and_a_list_many(films: Path, regard: Regard) -> None:

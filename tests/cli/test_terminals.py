@@ -16,6 +16,7 @@ import pytest
 
 from regard.train.display import BarDisplay
 from tests.cli.command import Regard
+from tests.cli.test_long_texts import TRANSLATOR
 
 pytestmark = pytest.mark.usefixtures("as_users_run_it")
 
@@ -87,6 +88,60 @@ def test_the_zoo_cuts_no_recipe(width: int, place: Path) -> None:
     assert "multi30k-encoder-decoder" in written
     assert "bidirectional_lm" in written or width > 100
     assert "…" not in written
+
+
+def test_a_person_who_types_is_answered_line_by_line(place: Path, regard: Regard) -> None:
+    (place / "a.txt").write_text("a b c\n" * 16)
+    (place / "b.txt").write_text("x y z\n" * 16)
+    (place / "pairs.toml").write_text(TRANSLATOR)
+    assert regard("train", "pairs.toml").returncode == 0
+    for verb in ("translate", "predict"):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "regard", verb, "runs/pairs"],
+            cwd=place,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            text=True,
+        )
+        assert process.stdout is not None
+        try:
+            for text in ("a b\n", "b c\n"):  # the second is typed after the first was answered
+                os.write(ours, text.encode())
+                ready, _, _ = select([process.stdout], [], [], 60)
+                assert ready, "no answer before the end of the input"
+                assert process.stdout.readline().endswith("\n")
+        finally:
+            process.kill()
+            process.communicate()
+            os.close(theirs)
+            os.close(ours)
+
+
+def test_every_extra_of_the_doctor_is_used(regard: Regard) -> None:
+    rows = {line.split()[0] for line in regard("doctor").stdout.splitlines()}
+    assert {"look", "serve", "export", "track"} <= rows
+    assert "sweep" not in rows, "nothing uses optuna"
+
+
+def test_the_modules_of_the_package_are_there_at_once() -> None:
+    code = "import regard; print(regard.look.draw, regard.attention.Attend, regard.explain)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "draw" in done.stdout
+
+
+def test_suggested_commands_quote_their_paths(place: Path, regard: Regard) -> None:
+    done = regard("train", "small.toml", "--name", "my run")
+    assert "try: regard generate 'runs/my run' --prompt" in done.stdout
+    again = regard("train", "small.toml", "--name", "my run")
+    assert "`regard resume 'runs/my run'`" in again.stderr
 
 
 def test_the_zoo_by_task_and_by_word(regard: Regard) -> None:

@@ -82,10 +82,11 @@ def test_a_mistake_is_named_with_its_path_and_what_is_allowed(
     assert "\n" not in str(caught.value)
 
 
-def test_every_mistake_gets_its_own_line() -> None:
+def test_every_mistake_is_named_on_one_line() -> None:
     with pytest.raises(UserError) as caught:
         parse(Drawing, {"width": 0, "colour": "blue"})
-    assert len(str(caught.value).splitlines()) == 2
+    assert str(caught.value).count(";") == 1
+    assert "\n" not in str(caught.value)
 
 
 def test_what_toml_can_say_becomes_what_the_config_holds() -> None:

@@ -1,6 +1,6 @@
 """The conditional random field against enumeration of all paths, and against another package."""
 
-from itertools import product
+from itertools import pairwise, product
 from math import inf
 
 import pytest
@@ -11,6 +11,7 @@ from torchcrf import CRF as Theirs
 from regard.core.errors import UserError
 from regard.layers.crf import CRF
 from regard.outputs.crf import SPAN, ChainTags
+from regard.outputs.tags import LegalTags
 
 LENGTHS = torch.tensor([4, 2, 0, 1])
 B, T, C = 4, 4, 3
@@ -139,3 +140,35 @@ def test_very_large_scores_stay_finite_in_single_precision() -> None:
 def test_no_tags_are_refused(as_users_run_it: None) -> None:
     with pytest.raises(UserError, match="tags=0 must be a whole number above zero"):
         CRF(0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_legal_tags_are_those_of_a_search_over_all(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores, transitions = (torch.randn(*size, generator=generator) for size in ((2, 4, 3), (3, 3)))
+    start, end = (torch.randn(3, generator=generator) for _ in range(2))
+    lengths = torch.tensor([4, 2])
+    legal = LegalTags(
+        pairs=torch.tensor([[True, True, False], [True, False, True], [True, True, True]]),
+        start=torch.tensor([True, True, False]),
+        end=torch.tensor([True, False, True]),
+    )
+    output = ChainTags(scores, lengths, transitions, start, end)
+    for row, length in enumerate(lengths.tolist()):
+        allowed = [
+            tags
+            for tags in product(range(3), repeat=length)
+            if legal.start[tags[0]]
+            and legal.end[tags[-1]]
+            and all(legal.pairs[a, b] for a, b in pairwise(tags))
+        ]
+        values = {
+            tags: float(
+                ChainTags(
+                    scores[row : row + 1, :length], torch.tensor([length]), transitions, start, end
+                ).score(torch.tensor([tags]))
+            )
+            for tags in allowed
+        }
+        best = max(values, key=values.__getitem__)
+        assert output.best(legal)[row, :length].tolist() == list(best)

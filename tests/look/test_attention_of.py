@@ -13,7 +13,7 @@ from regard.core.axes import Axis, Frames, Sentences, as_axis
 from regard.core.errors import UserError
 from regard.core.inputs import Input, Text
 from regard.decode.beam import Beam
-from regard.inference.attention import attention_of
+from regard.inference.attention import attention_of, to_the_source
 from regard.look import Payload
 from regard.models.language.attention_rnn_lm import AttentionRNNLM
 from regard.models.language.lstmn import LSTMN
@@ -75,15 +75,18 @@ def test_as_many_frames_as_tokens_get_the_right_labels_on_each_axis() -> None:
     assert (every["cross"].queries, every["cross"].keys) == (tokens, frames)
     assert every["output"].queries == tokens
     assert every["output"].keys.labels == ("<s>", *LETTERS[:-1])
-    (default,) = attention_of(task, model, Text("x"))
-    assert default.site == "cross", "without a glob: from the output to the source"
+    default = attention_of(task, model, Text("x"))
+    assert {each.site for each in default} == set(every), "without a glob: all that is recorded"
+    assert default[0].site == "cross", "from the output to the source first"
+    (drawn,) = to_the_source(default)
+    assert drawn.site == "cross"
 
 
 def test_an_axis_without_labels_is_named() -> None:
     states = torch.randn(2, 1, 1, 3, 4)
     task = Toy({"target": as_axis("abc")}, lambda model: model(*states))
     with pytest.raises(UserError, match=r"'cross' attends over 'frame', .* only for target"):
-        attention_of(task, Recogniser(), Text("x"))
+        attention_of(task, Recogniser(), Text("x"), "cross")
 
 
 @pytest.mark.usefixtures("as_users_run_it")
@@ -256,5 +259,5 @@ def test_a_search_with_coverage_gets_the_attention_of_each_step() -> None:
     axes: dict[str, Axis] = {"frame": Frames.regular(5, 0.1), "target": as_axis("xyz")}
     task = ToySearch(axes, lambda model: model(source, torch.randn(1, 1, 1, 4)))
     assert isinstance(task, Translates)
-    (payload,) = attention_of(task, Recogniser(), Text("x"))
+    (payload,) = attention_of(task, Recogniser(), Text("x"), "cross")
     np.testing.assert_array_equal(payload.matrix, torch.cat(LAST).numpy())

@@ -1,5 +1,7 @@
 """Tagging: from columns to F1, and what is wrong with columns."""
 
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 
 from regard.core.config import parse
 from regard.core.errors import UserError
+from regard.data.text.conll import may_follow
 from regard.runs.recipe import parse_recipe
 from regard.runs.run import create, load
 from regard.tasks.conll_metrics import Counted
@@ -65,7 +68,7 @@ def test_a_tagger_is_trained_measured_saved_and_used(crf: str, place: Path) -> N
     again = load(place / "run", "cpu")
     assert again.evaluate("test") == figures
     one, empty = again.predict(["John Smith saw Paris", ""])
-    assert one.fields["tags"] == ["B-PER", "E-PER", "O", "S-LOC"]
+    assert one.fields["tags"] == ["B-PER", "I-PER", "O", "B-LOC"], "as the file writes them"
     assert one.fields["chunks"] == [
         {"kind": "PER", "first": 0, "last": 1, "begin": 0, "end": 10, "text": "John Smith"},
         {"kind": "LOC", "first": 3, "last": 3, "begin": 15, "end": 20, "text": "Paris"},
@@ -173,3 +176,21 @@ def test_broken_columns_are_said_with_their_line(case: str, place: Path) -> None
     (place / "other.txt").write_text(text)
     with pytest.raises(UserError, match=message):
         opened(place, validation="other.txt").evaluation("validation")
+
+
+def test_a_crf_never_decodes_what_the_scheme_forbids(place: Path) -> None:
+    run = create(parse_recipe(RECIPE, "tiny"), place / "run", place, "cpu")
+    torch.manual_seed(0)
+    for each in run.model.parameters():
+        torch.nn.init.normal_(each, std=2.0)  # nothing is learnt, so that all is likely
+    assert isinstance(run.task, Tagging)
+    texts = [["John", "New", "York", "Smith", "saw", "sleeps"][: n % 6 + 1] for n in range(60)]
+    free = replace(run.task, data=run.task.data.model_copy(update={"scheme": "none"}))
+    broken = sum(not legal(tags) for tags, _ in free.tags_of(run.model, texts))
+    assert broken, "else this test shows nothing"
+    assert all(legal(tags) for tags, _ in run.task.tags_of(run.model, texts))
+
+
+def legal(tags: list[str]) -> bool:
+    pairs = pairwise(("O", *tags, "O"))
+    return all(may_follow(before, tag, "bioes") for before, tag in pairs)

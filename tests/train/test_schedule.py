@@ -119,3 +119,17 @@ def test_slanted_triangular_is_the_papers_formula_where_the_cut_is_whole() -> No
 def test_word2vecs_rate_falls_in_a_straight_line_to_its_floor() -> None:
     factors = curve(LinearDecay(floor=0.2), replace(FIRST, updates=4))
     assert factors == pytest.approx([1.0, 0.8, 0.6, 0.4])
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_can_begin_with_a_warmup(name: str) -> None:
+    settings = {"step": {"after": 50, "warmup": 10}, "slanted_triangular": {"cut": 0.1}}
+    curve = SCHEDULES[name](**settings.get(name, {"warmup": 10}))
+    factors = [
+        curve.factor(SchedulePoint(update=n, updates=100, per_epoch=2)) for n in range(1, 101)
+    ]
+    assert factors[:10] == sorted(factors[:10])
+    assert factors[0] < 0.15
+    assert factors[9] == pytest.approx(1.0)
+    assert all(0 <= each <= 1 for each in factors)
+    assert max(factors) == pytest.approx(factors[9])

@@ -197,6 +197,15 @@ def _flaw_bioes(before: str, tag: str) -> str | None:
     return None
 
 
+def may_follow(before: str, tag: str, scheme: str) -> bool:
+    """May a tag follow another? Before the first tag and after the last stands O.
+
+    >>> may_follow("B-NP", "I-NP", "iob2"), may_follow("O", "I-NP", "iob2")
+    (True, False)
+    """
+    return choose("scheme of tags", scheme, _FLAWS)(before, tag) is None
+
+
 _FLAWS: dict[str, Callable[[str, str], str | None]] = {
     "iob1": _flaw_iob1,
     "iob2": _flaw_iob2,
