@@ -82,8 +82,8 @@ def test_a_tagger_answers_in_columns_or_json(place: Path, regard: Regard) -> Non
     assert regard("train", "tagger.toml").returncode == 0
     done = regard("predict", "runs/tagger", text="John Smith saw Paris\nMary sleeps\n")
     first, second = done.stdout.strip().split("\n\n")
-    assert first.splitlines() == ["John\tB-PER", "Smith\tE-PER", "saw\tO", "Paris\tS-LOC"]
-    assert second.splitlines()[0] == "Mary\tS-PER"
+    assert first.splitlines() == ["John\tB-PER", "Smith\tI-PER", "saw\tO", "Paris\tB-LOC"]
+    assert second.splitlines()[0] == "Mary\tB-PER"
     told = json.loads(regard("predict", "runs/tagger", "--json", text="In New York\n").stdout)
     assert told["chunks"] == [
         {"kind": "LOC", "first": 1, "last": 2, "begin": 3, "end": 11, "text": "New York"}
@@ -96,7 +96,7 @@ def test_a_tagger_answers_in_columns_or_json(place: Path, regard: Regard) -> Non
     assert (place / "x.png").read_bytes().startswith(b"\x89PNG")
     (place / "new.conll").write_text("John x\nSmith x\n\nParis x\n")
     columns = regard("predict", "runs/tagger", "new.conll").stdout
-    assert columns == "John\tB-PER\nSmith\tE-PER\n\nParis\tS-LOC\n\n"
+    assert columns == "John\tB-PER\nSmith\tI-PER\n\nParis\tB-LOC\n\n"
     unseen = regard("look", "runs/tagger", "John sleeps")
     assert (unseen.returncode, "has no attention" in unseen.stderr) == (2, True)
 
