@@ -18,6 +18,7 @@ from regard.models import MODELS
 from regard.runs.recipe import Figure, Recipe
 from regard.tasks.task import OpenTask
 from regard.train.evaluate import FirstBatch, on_device
+from regard.train.lora import adapted_layers
 from regard.train.optimise import build_optimiser
 from regard.train.parallel.world import World
 from regard.train.plan import Plan
@@ -54,6 +55,8 @@ def check_constructor(recipe: Recipe, sizes: Mapping[str, object]) -> None:
 def check_run(run: "Run", world: World) -> dict[str, float]:
     """Raise for whatever would end the training later; returns the metrics of one batch."""
     task, settings, model = run.task, run.recipe.train, run.model
+    if settings.lora is not None:
+        adapted_layers(model, settings.lora)
     for name in settings.trackers:
         if find_spec(name) is None:
             raise UserError(

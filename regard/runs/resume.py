@@ -12,7 +12,7 @@ from regard.core.errors import UserError
 from regard.runs.recipe import differences, parse_recipe
 from regard.runs.run import Run, read_text, write_text
 
-_FIXED = ("optimiser.name", "ema", "accumulate", "seed", "stages", "monitor", "better")
+_FIXED = ("optimiser.name", "ema", "accumulate", "seed", "stages", "lora", "monitor", "better")
 """Keys of `[train]` that the checkpoints depend on."""
 
 _LENGTH = re.compile(r"\s*train\.(epochs|updates)\s*=\s*\S")

@@ -48,6 +48,7 @@ from regard.train import durable
 from regard.train.display import Display
 from regard.train.evaluate import evaluate
 from regard.train.loop import TrainingResult, train
+from regard.train.lora import adapt_model, merge_model
 from regard.train.parallel.world import process_group
 from regard.train.unfinished import unfinished_weights
 from regard.train.weights import load_weights
@@ -422,7 +423,12 @@ def _load_unfinished(run: Run) -> None:
             f"{run.folder}: this run is not trained yet (it has neither model.safetensors nor a "
             f"checkpoint); go on with `{command('resume', run.folder)}`"
         )
+    lora = run.recipe.train.lora
+    if lora is not None:
+        adapt_model(run.model, lora, run.recipe.train.seed)
     load_weights(run.model, found[0], source=found[1])
+    if lora is not None:
+        merge_model(run.model)
     _log.warning("%s: this training is not finished; using %s", run.folder, found[1])
 
 

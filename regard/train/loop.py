@@ -29,6 +29,7 @@ from regard.train.display import Display, SilentDisplay, display_for
 from regard.train.evaluate import Sums, device_of
 from regard.train.learner import Learner, UpdateStats
 from regard.train.log import Log
+from regard.train.lora import adapt_model, merge_model
 from regard.train.optimise import build_optimiser
 from regard.train.parallel.world import World, process_group
 from regard.train.plan import Plan
@@ -138,6 +139,10 @@ class Loop:
         self.device = device_of(model)
         self.plan = Plan(settings, len(batches))
         self.plan.check(can_validate=validate is not None, device=self.device)
+        self.notes: list[str] = []
+        if settings.lora is not None:
+            learns, frozen = adapt_model(model, settings.lora, settings.seed)
+            self.notes.append(f"LoRA: {learns:,} parameters are trained, {frozen:,} are frozen")
         self.checkpoints = Checkpoints(folder / "state")
         self.state = TrainingState(
             model=model,
@@ -169,7 +174,7 @@ class Loop:
             trackers=self.settings.trackers,
         )
         self.log.display.begin(update, self.plan.updates)
-        for note in notes:
+        for note in (*self.notes, *notes):
             self.log.note(update, note)
         return self.log
 
@@ -266,6 +271,9 @@ class Loop:
             if self.world.is_main:
                 chosen, source = self.plan.final_weights(self.checkpoints, at)
                 load_weights(self.model, chosen, source=source)
+            if self.settings.lora is not None:
+                merge_model(self.model)
+            if self.world.is_main:
                 path = self.folder / "model.safetensors"
                 durable.replace_file(path, durable.tensor_pieces(named_weights(self.model)))
             self.world.broadcast_weights(list(named_weights(self.model).values()))

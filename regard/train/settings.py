@@ -6,6 +6,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from regard.core.config import Config, Seed
 from regard.core.errors import UserError
+from regard.train.lora import Lora
 from regard.train.optimise import Optimiser
 from regard.train.schedule import Constant, Schedule
 from regard.train.stages import Stages
@@ -22,6 +23,9 @@ class Training(Config):
     schedule: Schedule = Constant()
     stages: Stages | None = None
     """A learning rate for each layer, and gradual unfreezing."""
+    lora: Lora | None = None
+    """Train low-rank changes of the matrices instead of the matrices themselves (train/lora.py);
+    for fine-tuning a large model."""
     accumulate: PositiveInt = 1
     """The number of batches whose gradients are accumulated in one update."""
     clip: PositiveFloat | None = None
