@@ -182,7 +182,6 @@ def test_generation_config_is_written_as_transformers_reads_it(tmp_path: Path) -
         ({"key_heads": 1}, "key_heads=2, not 1"),
         ({"score": "dot"}, "score=scaled_dot, not dot"),
         ({"weigh": "sparsemax"}, "weigh=softmax, not sparsemax"),
-        ({"bias": False}, "bias=True, not False"),
         ({"norm": "after", "activation": "tanh"}, "activation=gelu_tanh, not tanh"),
         ({"norm": "after", "activation": "relu", "hidden": 5}, "hidden=32, not 5"),
     ],
