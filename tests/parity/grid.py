@@ -253,7 +253,7 @@ def _marian(run: Run, folder: Path) -> bool:
     tok = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.MarianMTModel.from_pretrained(folder, dtype=torch.float32)
     marks = (model.config.pad_token_id, 0)
-    texts = LINES[1:]
+    texts = LINES
     there = [model.generate(**tok([text], return_tensors="pt"))[0, 1:] for text in texts]
     found = run.task.translate(run.model, [Text(text) for text in texts])
     here = [each.outputs[0].hypothesis.tokens for each in found]

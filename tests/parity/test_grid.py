@@ -6,6 +6,7 @@ The table of docs/pretrained.md is made here: `python -m tests.parity.test_grid`
 import re
 import tempfile
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ MARKS = {"[CLS]": 2, "[SEP]": 3}
 FRAME = "[CLS] $A [SEP]"
 
 
-def each(columns: tuple[str, ...], option: Option) -> dict[str, Option]:
+def each(columns: Iterable[str], option: Option) -> dict[str, Option]:
     return dict.fromkeys(columns, option)
 
 
@@ -57,6 +58,14 @@ def activation(name: str) -> dict[str, Option]:
         "OpenAI GPT": config(afn=name),
         "Marian": config(activation_function=name),
     }
+
+
+WRITERS = {"GPT-2": (122, 269), "Marian": (36, 31)}
+"""Columns that write, with tokens of their outputs."""
+
+
+def of_tokens(name: str, value: Callable[[tuple[int, int]], object]) -> dict[str, Option]:
+    return {column: generates(**{name: value(tokens)}) for column, tokens in WRITERS.items()}
 
 
 GRID: dict[str, dict[str, Option]] = {
@@ -184,37 +193,39 @@ GRID: dict[str, dict[str, Option]] = {
     "add_bos_token": each(GPTS[:2], words(add_bos_token=True)),
     "add_eos_token": each(GPTS[:2], words(add_eos_token=True)),
     "add_prefix_space": each(GPTS[:2], words(add_prefix_space=True)),
+    "generation: eos_token_id, a list of one": each(WRITERS, generates(eos_token_id=[0])),
+    "generation: eos_token_id, a list of several": of_tokens("eos_token_id", lambda n: [0, *n]),
+    "generation: no eos_token_id": each(WRITERS, generates(eos_token_id=None)),
+    "generation: bad_words_ids of one token": of_tokens(
+        "bad_words_ids", lambda n: [[t] for t in n]
+    ),
+    "generation: bad_words_ids of several tokens": of_tokens("bad_words_ids", lambda n: [[*n]]),
+    "generation: suppress_tokens": of_tokens("suppress_tokens", list),
+    "generation: begin_suppress_tokens": of_tokens("begin_suppress_tokens", list),
+    "generation: forced_bos_token_id": of_tokens("forced_bos_token_id", lambda n: n[0]),
+    "generation: sequence_bias": of_tokens("sequence_bias", lambda n: [[[n[0]], -9.0]]),
     **{
-        f"generation: {name} {value!r}": {
-            "GPT-2": generates(**{name: value}),
-            "Marian": generates(**{name: value}),
-        }
+        f"generation: {name} {value!r}": each(WRITERS, generates(**{name: value}))
         for name, value in (
-            ("eos_token_id", [0]),
-            ("eos_token_id", [0, 7, 28]),
             ("repetition_penalty", 1.7),
             ("no_repeat_ngram_size", 2),
-            ("bad_words_ids", [[28], [30]]),
-            ("bad_words_ids", [[28, 30]]),
-            ("suppress_tokens", [28, 30]),
-            ("begin_suppress_tokens", [28]),
             ("num_beams", 4),
             ("do_sample", True),
             ("min_new_tokens", 4),
             ("max_new_tokens", 6),
-            ("forced_bos_token_id", 7),
             ("exponential_decay_length_penalty", [2, 1.5]),
-            ("sequence_bias", [[[28], -9.0]]),
         )
     },
-    "generation: no eos_token_id": each(("GPT-2", "Marian"), generates(eos_token_id=None)),
+    **{
+        f"generation: early_stopping {value!r}": {
+            "Marian": generates(early_stopping=value, length_penalty=2.0)
+        }
+        for value in (False, True, "never", "later")
+    },
     **{
         f"generation: {name} {value!r}": {"Marian": generates(**{name: value})}
         for name, value in (
-            ("early_stopping", True),
-            ("early_stopping", "never"),
-            ("early_stopping", "later"),
-            ("length_penalty", 2.0),
+            ("length_penalty", 0.3),
             ("max_length", 5),
             ("min_length", 6),
             ("encoder_no_repeat_ngram_size", 2),
@@ -225,7 +236,7 @@ GRID: dict[str, dict[str, Option]] = {
     "generation: no max_length": {"Marian": generates(max_length=None)},
     "generation: no bad_words_ids": {"Marian": generates(bad_words_ids=None)},
     "settings of generate in config.json beside a generation_config.json": {
-        "GPT-2": config(repetition_penalty=1.7, eos_token_id=[7, 28]),
+        "GPT-2": config(repetition_penalty=1.7, eos_token_id=[122, 269]),
         "Marian": config(num_beams=1, length_penalty=3.0),
     },
     "settings of generate in config.json alone": {
@@ -234,7 +245,7 @@ GRID: dict[str, dict[str, Option]] = {
             act=lambda folder: (folder / "generation_config.json").unlink(),
         ),
         "GPT-2": Option(
-            files={"config.json": {"eos_token_id": [7, 28]}},
+            files={"config.json": {"eos_token_id": [122, 269]}},
             act=lambda folder: (folder / "generation_config.json").unlink(),
         ),
     },
