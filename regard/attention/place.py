@@ -74,9 +74,7 @@ class LocalPredictive(Weigh):
     """Softmax near a predicted position, times a Gaussian (Luong et al. 2015, eq. 9, 10: local-p).
 
     p = S · sigmoid(vᵀ tanh(W q)), window [p - D, p + D], σ = D / 2, S the number of allowed keys of
-    the row. As in the paper the product is not normalised again. v is held times √width, and begins
-    as that of a linear layer does: as it is, a few updates of Adam move p to either end (see
-    Bilinear).
+    the row. As in the paper the product is not normalised again.
     """
 
     normalised = False
@@ -86,8 +84,6 @@ class LocalPredictive(Weigh):
         self.reach = positive("reach", reach)
         self.turn = nn.Linear(positive("width", width), width, bias=False)
         self.point = nn.Linear(width, 1, bias=False)
-        self.scale = width**-0.5
-        nn.init.uniform_(self.point.weight, -1, 1)
 
     @classmethod
     def sized(cls, width: int) -> "Weigh":
@@ -104,7 +100,7 @@ class LocalPredictive(Weigh):
         """The weights."""
         query = _require_query(self, query)
         hidden = linear_in_float32(self.turn, query).tanh()
-        share = (self.scale * linear_in_float32(self.point, hidden)).sigmoid()  # [B,H,Q,1]
+        share = linear_in_float32(self.point, hidden).sigmoid()  # [B,H,Q,1]
         away = _key_positions(scores) - _count_allowed(scores, allowed) * share  # [B,H,Q,K]
         near = away.detach().abs() <= self.reach
         gaussian = torch.exp(-away.square() / (2 * (self.reach / 2) ** 2))

@@ -44,8 +44,7 @@ def aligned(model: Luong, h: Tensor, states: list[Tensor], step: int) -> Tensor:
         place = torch.tensor(float(min(step, count - 1))).double()
     else:
         weigh = model.attend.weigh
-        hidden = torch.tanh(weigh.turn.weight @ h)
-        place = count * torch.sigmoid(weigh.point.weight[0] @ hidden / len(h) ** 0.5)
+        place = count * torch.sigmoid(weigh.point.weight[0] @ torch.tanh(weigh.turn.weight @ h))
     inside = [s for s in range(count) if abs(s - place) <= reach]
     weights = torch.zeros(count).double()
     if not inside:

@@ -163,7 +163,7 @@ def by_bisection(e: Numbers, alpha: float) -> Numbers:
 
 def local_p(w: Weigh, e: Numbers, q: Numbers) -> Numbers:
     turned = [tanh(x) for x in times(w.turn.weight, q)]
-    centre = len(e) * sigmoid(times(w.point.weight, turned)[0] / len(q) ** 0.5)
+    centre = len(e) * sigmoid(times(w.point.weight, turned)[0])
     near = [j for j in range(len(e)) if abs(j - centre) <= w.reach]
     soft = dict(zip(near, softmax([e[j] for j in near]), strict=True))
     spread = w.reach / 2
@@ -294,6 +294,6 @@ def test_keys_of_another_width_are_projected_before_a_score_of_one_width() -> No
     dot = score_named("dot", 6, 10)
     assert isinstance(dot, ProjectedKeys)
     bilinear = Bilinear(6, 10)
-    bilinear.turn.weight.data = dot.project.weight.data.T
+    bilinear.turn.weight.data = dot.project.weight.data.T * 6**0.5  # which it holds times the root
     expected = bilinear(query, bilinear.prepare(key))
     assert torch.allclose(dot(query, dot.prepare(key)), expected, atol=1e-5)
