@@ -46,7 +46,7 @@ class LowRankChange(nn.Module):
     """W + (α / r) B A as a parametrisation of torch."""
 
     def __init__(
-        self, weight: Float[Tensor, "O I"], lora: Lora, generator: torch.Generator
+        self, weight: Float[Tensor, "W D"], lora: Lora, generator: torch.Generator
     ) -> None:
         super().__init__()
         rows, columns = weight.shape
@@ -55,7 +55,7 @@ class LowRankChange(nn.Module):
         self.up = nn.Parameter(weight.new_zeros(rows, lora.rank))
         self.scale = lora.alpha / lora.rank
 
-    def forward(self, weight: Float[Tensor, "O I"]) -> Float[Tensor, "O I"]:
+    def forward(self, weight: Float[Tensor, "W D"]) -> Float[Tensor, "W D"]:
         """The changed matrix."""
         return torch.addmm(weight, self.up, self.down, alpha=self.scale)
 
