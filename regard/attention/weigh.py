@@ -207,6 +207,22 @@ class Sigmoid(Weigh):
         return weights if allowed is None else weights * allowed
 
 
+class Identity(Weigh):
+    """α = e: the scores themselves, of any sign; for a linear start (Sukhbaatar et al. 2015)."""
+
+    normalised = False
+
+    def forward(
+        self,
+        scores: Float[Tensor, "B H Q K"],
+        allowed: Bool[Tensor, "#B #H #Q K"] | None = None,
+        query: Float[Tensor, "B H Q E"] | None = None,
+        past: Past = START,
+    ) -> Float[Tensor, "B H Q K"]:
+        """The weights."""
+        return scores if allowed is None else scores * allowed
+
+
 class Smoothed(Weigh):
     """α = σ(e) / Σ σ(e): softer than softmax, to see several frames (Chorowski et al. 2015)."""
 

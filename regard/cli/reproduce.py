@@ -29,17 +29,38 @@ def reproduce(
     """Train (or go on training) and compare. Exit code 1 if the figure was missed."""
     from regard.core.errors import UserError, command
     from regard.experiments.results import record_result
-    from regard.runs.places import find_data
     from regard.runs.recipe import read_recipe, shipped_recipes
-    from regard.runs.run import create, open_run
 
-    changes, suffix = _with_seed(recipe, changes or [], seed)
-    chosen = read_recipe(recipe, changes)
-    if chosen.figure is None:
+    given, suffix = _with_seed(recipe, changes or [], seed)
+    figure = read_recipe(recipe, given).figure
+    if figure is None:
         raise UserError(f"{recipe} promises no figure; train it with {command('train', recipe)}")
     if record is not None and recipe not in shipped_recipes():
         raise UserError(f"--record keeps results of shipped recipes (see regard zoo), not {recipe}")
     folder = runs / (name or Path(recipe).stem + suffix)
+    parts = [(change, folder / change.split("=")[1]) for change in figure.changes]
+    values = []
+    for change, place in parts:
+        values.append(_reproduced(recipe, [*given, change], place, data, device))
+        typer.echo(f"{recipe} {change}: {figure.split} {figure.metric} {values[-1]:.4f}")
+    value = figure.joined(values or [_reproduced(recipe, given, folder, data, device)])
+    typer.echo(f"{recipe}: {_compared(figure, value)}")
+    if record is not None:
+        typer.echo(f"recorded in {record_result(recipe, given, folder, record, parts)}")
+    if not figure.is_reached(value):
+        raise typer.Exit(1)
+
+
+def _reproduced(
+    recipe: str, changes: list[str], folder: Path, data: Path | None, device: str
+) -> float:
+    """The figure of one run, which is trained if it is not yet."""
+    from regard.runs.places import find_data
+    from regard.runs.recipe import read_recipe
+    from regard.runs.run import create, open_run
+
+    chosen = read_recipe(recipe, changes)
+    assert chosen.figure is not None
     started = (folder / "recipe.toml").exists()
     if started:
         _refuse_another(chosen, folder)
@@ -50,12 +71,7 @@ def reproduce(
             placed, place = find_data(chosen, data)
             run = create(placed, folder, place, device)
         finish(run)
-    figure, value = chosen.figure, _measured(chosen.figure, folder)
-    typer.echo(f"{recipe}: {_compared(figure, value)}")
-    if record is not None:
-        typer.echo(f"recorded in {record_result(recipe, changes, folder, record)}")
-    if not figure.is_reached(value):
-        raise typer.Exit(1)
+    return _measured(chosen.figure, folder)
 
 
 def _with_seed(recipe: str, changes: list[str], seed: int | None) -> tuple[list[str], str]:

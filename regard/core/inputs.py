@@ -176,6 +176,23 @@ class Pair(Written):
         return cls(*parts)
 
 
+@dataclass(frozen=True)
+class Question(Pair):
+    """A question and the story or document that it is about.
+
+    >>> read_line(Question, "Where is Ann?\\tAnn went out. Bob slept.", "line 1").second
+    'Ann went out. Bob slept.'
+    """
+
+    name = "a question and its story, separated by a tab"
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> "Question":
+        """Split at the first tab."""
+        pair = super().from_text(text, where)
+        return cls(pair.first, pair.second)
+
+
 _BROKEN_IMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error)
 """What Pillow raises for files that are no image, or only half of one."""
 
@@ -432,6 +449,7 @@ INPUTS: dict[str, type[Input]] = {
     "text": Text,
     "document": Document,
     "pair": Pair,
+    "question": Question,
     "image": Image,
     "sound": Sound,
     "video": Video,

@@ -97,17 +97,25 @@ def digest_now(name: str, changes: Sequence[str] = ()) -> str | None:
         return None
 
 
-def record_result(name: str, changes: Sequence[str], run: Path, folder: Path) -> Path:
+def record_result(
+    name: str,
+    changes: Sequence[str],
+    run: Path,
+    folder: Path,
+    parts: Sequence[tuple[str, Path]] = (),
+) -> Path:
     """Add a finished run to the results of a shipped recipe; returns the file.
 
-    A run with the same seed and changes takes the place of the one that was there.
+    A run with the same seed and changes takes the place of the one that was there. A figure over
+    several runs has `parts`: what each of them changes, and its folder.
     """
     if name not in shipped_recipes():
         raise UserError(
             f"--record keeps results of shipped recipes (see regard zoo), not of {name}"
         )
     recipe = read_recipe(name, changes)
-    made = _result(recipe, _kept_changes(name, changes), run)
+    kept = _kept_changes(name, changes)
+    made = _joined(recipe, kept, parts) if parts else _result(recipe, kept, run)
     path = folder / f"{name}.json"
     held = read_results(path).runs if path.exists() else ()
     others = [each for each in held if (each.seed, each.changes) != (made.seed, made.changes)]
@@ -152,6 +160,26 @@ def _result(recipe: Recipe, changes: tuple[str, ...], run: Path) -> Result:
         },
         at=str(run / "metrics.json"),
     )
+
+
+def _joined(recipe: Recipe, changes: tuple[str, ...], parts: Sequence[tuple[str, Path]]) -> Result:
+    """Several runs as one result: their joined metrics, and the figure of each beside them."""
+    figure = recipe.figure
+    assert figure is not None
+    runs = [(change, _result(recipe, changes, run)) for change, run in parts]
+    metrics: dict[str, dict[str, float]] = {}
+    for split, first in runs[0][1].metrics.items():
+        shared = [key for key in first if all(key in run.metrics[split] for _, run in runs)]
+        metrics[split] = {
+            key: figure.joined([run.metrics[split][key] for _, run in runs]) for key in shared
+        }
+        metrics[split] |= {
+            f"{figure.metric} {change}": run.metrics[split][figure.metric]
+            for change, run in runs
+            if figure.metric in run.metrics[split]
+        }
+    minutes = [run.minutes or 0.0 for _, run in runs]
+    return runs[0][1].model_copy(update={"metrics": metrics, "minutes": round(sum(minutes), 2)})
 
 
 def read_results(path: Path) -> Results:

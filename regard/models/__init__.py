@@ -12,6 +12,11 @@ from regard.models.language.neural_cache import NeuralCache
 from regard.models.language.pointer_lm import PointerLM
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.language.window_lm import WindowLM
+from regard.models.memory.dmn import DMN
+from regard.models.memory.memn2n import MemN2N
+from regard.models.memory.memn2n_lm import MemN2NLM
+from regard.models.memory.snail import SNAIL
+from regard.models.memory.snail_policy import SnailPolicy
 from regard.models.text.attention_pool import AttentionPooling
 from regard.models.text.bag_of_ngrams import BagOfNgrams
 from regard.models.text.bert import BERT
@@ -74,5 +79,10 @@ MODELS: dict[str, type[nn.Module]] = {
     "ulmfit": ULMFiT,
     "gpt_classifier": GPTClassifier,
     "bilstm_crf": BiLSTMCRF,
+    "memn2n": MemN2N,
+    "memn2n_lm": MemN2NLM,
+    "dmn": DMN,
+    "snail": SNAIL,
+    "snail_policy": SnailPolicy,
 }
 """Every model by the name a recipe calls it."""

@@ -67,5 +67,5 @@ class Classes(ModelOutput):
         return (self.logits[real] - targets[real].to(self.logits)).square().mean(1).sum()
 
     def loss(self, batch: Batch) -> Float[Tensor, ""]:
-        """Against `classes` [B]."""
-        return self.with_auxiliary(self.nll(batch["classes"]))
+        """Against `classes`, [B] or more axes that make B rows."""
+        return self.with_auxiliary(self.nll(batch["classes"].flatten()))

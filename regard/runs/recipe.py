@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import tomli_w
-from pydantic import BaseModel, PositiveFloat, PositiveInt
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
 from torch import nn
 
 from regard.core.config import Config, parse
@@ -60,6 +60,33 @@ class Figure(Config):
     """Was `reach` set after a run of this recipe? Then reaching it shows repeatability alone."""
     better: Literal["lower", "higher"] = "lower"
     source: str
+    over: dict[str, tuple[int | str, ...]] = Field(default_factory=dict)
+    """The figure is that of several runs: a key of the recipe, and a run for each value."""
+    join: Literal["mean", "worst"] = "mean"
+    """How the figures of several runs become one."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> "Figure":
+        if len(self.over) > 1 or not all(self.over.values()):
+            raise UserError('over must be one key with its values: over = { "data.task" = [1] }')
+        return self
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """What each of several runs changes in the recipe, as `--set` has it.
+
+        >>> from regard.core.config import parse
+        >>> given = {"metric": "error", "split": "test", "value": 1, "reach": 2, "source": "own"}
+        >>> parse(Figure, {**given, "over": {"data.task": [1, 2]}}).changes
+        ('data.task=1', 'data.task=2')
+        """
+        return tuple(f"{key}={value}" for key, held in self.over.items() for value in held)
+
+    def joined(self, values: Sequence[float]) -> float:
+        """The figure of several runs."""
+        if self.join == "mean":
+            return sum(values) / len(values)
+        return max(values) if self.better == "lower" else min(values)
 
     def is_reached(self, value: float) -> bool:
         """Is this value good enough?"""

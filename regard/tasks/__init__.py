@@ -1,10 +1,13 @@
 """Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
 
 from regard.tasks.answer import Answering
+from regard.tasks.bandits import Bandits
 from regard.tasks.bidirectional_lm import BidirectionalLM
 from regard.tasks.classify import Classification
+from regard.tasks.few_shot import FewShot
 from regard.tasks.language_model import LanguageModelling
 from regard.tasks.masked_lm import MaskedLM
+from regard.tasks.stories import StoryAnswering
 from regard.tasks.tag import Tagging
 from regard.tasks.task import OpenTask
 from regard.tasks.translate import Translation
@@ -19,5 +22,8 @@ TASKS: dict[str, type[OpenTask]] = {
     "classify": Classification,
     "tag": Tagging,
     "answer": Answering,
+    "stories": StoryAnswering,
+    "few_shot": FewShot,
+    "bandits": Bandits,
 }
 """Every task by the name a recipe calls it."""

@@ -11,7 +11,7 @@ from regard.core.errors import UserError
 from regard.core.protocols import Batch, Batches, Task
 from regard.train.evaluate import Sums, carry_resets, detach_carry, on_device
 from regard.train.non_finite import UpdateSnapshot, non_finite_error
-from regard.train.optimise import scale_gradients
+from regard.train.optimise import HasCopies, scale_gradients
 from regard.train.plan import Plan
 from regard.train.state import TrainingState, random_states
 
@@ -57,7 +57,10 @@ class Learner:
         sums, stopping = self._all_reduce(sums, stop=stop_requested())
         learns = [each for each in state.model.parameters() if each.requires_grad]
         state.world.all_reduce_gradients(learns)
-        norm = scale_gradients(learns, items=sums.items, clip=self.plan.settings.clip)
+        copies = state.model.copies if isinstance(state.model, HasCopies) else 1
+        norm = scale_gradients(
+            learns, items=sums.items, clip=self.plan.settings.clip, copies=copies
+        )
         if not isfinite(sums.total) or not isfinite(norm):
             raise non_finite_error(state.model, self.task, snapshot)
         state.optimiser.step()

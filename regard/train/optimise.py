@@ -5,8 +5,8 @@ exempted too.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterable, Sequence
+from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -234,17 +234,43 @@ def _check_sparse(config: OptimiserConfig, model: nn.Module) -> None:
         )
 
 
-def scale_gradients(parameters: Iterable[nn.Parameter], *, items: int, clip: float | None) -> float:
+@runtime_checkable
+class HasCopies(Protocol):
+    """A model of several networks that train side by side, along the first axis of parameters."""
+
+    @property
+    def copies(self) -> int:
+        """How many there are."""
+        ...
+
+
+def scale_gradients(
+    parameters: Iterable[nn.Parameter], *, items: int, clip: float | None, copies: int = 1
+) -> float:
     """Divide summed gradients by the number of items and clip their norm, in one pass.
 
-    Returns the norm before clipping.
+    With several copies (`HasCopies`) the gradient of each is clipped by itself. Returns the norm
+    before clipping, the largest one of all copies.
     """
+    if copies > 1:
+        return _scale_copies([each for each in parameters if each.grad is not None], items, clip)
     gradients = [_gradient_values(each) for each in parameters if each.grad is not None]
     norm = float(get_total_norm(gradients)) / items
     # The same epsilon as in torch.nn.utils.clip_grad_norm_, so that recipes carry over.
     factor = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
     torch._foreach_mul_(gradients, factor / items)
     return norm
+
+
+def _scale_copies(parameters: Sequence[nn.Parameter], items: int, clip: float | None) -> float:
+    """`scale_gradients` of each entry along the first axis."""
+    gradients = [_gradient_values(each) for each in parameters]
+    squares = torch.stack([each.flatten(1).square().sum(1) for each in gradients])  # [P,R]
+    norms = squares.sum(0).sqrt() / items  # [R]
+    factors = torch.ones_like(norms) if clip is None else (clip / (norms + 1e-6)).clamp_max(1.0)
+    for each in gradients:
+        each.mul_((factors / items).view(-1, *(1 for _ in each.shape[1:])))
+    return float(norms.max())
 
 
 def _gradient_values(parameter: nn.Parameter) -> Tensor:

@@ -80,6 +80,26 @@ def test_a_seed_makes_a_run_of_its_own_and_is_recorded(
     assert (refused.returncode, "shipped recipes" in refused.stderr) == (2, True)
 
 
+def test_a_figure_over_several_runs_is_joined_and_recorded(
+    regard: Regard, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = 'over = { "train.seed" = [3, 4] }\njoin = "worst"\n'
+    text = SMALL + FIGURE.format(99) + over
+    monkeypatch.setattr(recipe_module, "shipped_recipes", lambda: {"tiny": text})
+    monkeypatch.setattr("regard.experiments.results.shipped_recipes", lambda: {"tiny": text})
+    done = regard("reproduce", "tiny", "--record", "results")
+    assert done.returncode == 0, done.stderr
+    metrics = [json.loads((place / f"runs/tiny/{n}/metrics.json").read_text()) for n in (3, 4)]
+    (run,) = json.loads((place / "results/tiny.json").read_text())["runs"]
+    losses = [each["validation"]["loss"] for each in metrics]
+    assert losses[0] != losses[1]
+    assert run["metrics"]["validation"]["loss"] == pytest.approx(max(losses))
+    again = regard("reproduce", "tiny")
+    assert [line.split(":")[0] for line in again.stdout.splitlines()] == [
+        "tiny train.seed=3", "tiny train.seed=4", "tiny",
+    ]  # fmt: skip
+
+
 def test_a_figure_is_not_that_of_another_recipe(regard: Regard, place: Path) -> None:
     (place / "small.toml").write_text(SMALL + FIGURE.format(99))
     assert regard("reproduce", "small.toml").returncode == 0

@@ -89,6 +89,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "text": (lambda: b"a cat", "a cat"),
     "document": (lambda: b"a cat\na dog", "a cat\na dog"),
     "pair": (lambda: b"who?\ta cat", "who?\ta cat"),
+    "question": (lambda: b"who?\ta cat. a dog.", "who?\ta cat. a dog."),
     "image": (png, "image of 3 x 2 pixels"),
     "sound": (sound_file, "sound of 0.5 seconds"),
     "video": (video, "video of 0.3 seconds, 32 x 16 pixels"),
@@ -116,7 +117,7 @@ def test_a_kind_is_the_same_from_a_file_a_line_and_a_request(name: str, tmp_path
     (write, title), kind = FILES[name], INPUTS[name]
     data = write()
     (tmp_path / "file").write_bytes(data)
-    written = name in ("text", "document", "pair", "several")
+    written = name in ("text", "document", "pair", "question", "several")
     line = data.decode() if written else f"{tmp_path / 'file'}\n"
     value: object = data.decode() if written else base64.b64encode(data).decode()
     value = json.loads(data) if name == "several" else value

@@ -17,6 +17,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "clockwork_rnn",
         "hred",
         "gpt",
+        "memn2n_lm",
     ),
     "text encoders": ("elmo", "bert", "bert_reader"),
     "translators": (
@@ -41,5 +42,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "gpt_classifier",
         "bilstm_crf",
     ),
+    "readers": ("memn2n", "dmn", "snail", "snail_policy"),
 }
 """The names in MODELS, by family."""

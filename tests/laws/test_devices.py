@@ -13,6 +13,7 @@ from regard.models import MODELS
 from regard.outputs.output import ModelOutput
 from tests.laws import test_classifiers as classifiers
 from tests.laws import test_language_models as language_models
+from tests.laws import test_readers as readers
 from tests.laws import translators
 from tests.laws.elsewhere import Device, Elsewhere, moved, sent
 
@@ -71,6 +72,10 @@ def classifier(row: str) -> Callable[[], Made]:
     return lambda: (classifiers.built(row), (classifiers.batch(),))
 
 
+def reader(row: str) -> Callable[[], Made]:
+    return lambda: (readers.built(row), (readers.batch(row),))
+
+
 def language_model(name: str) -> Callable[[], Made]:
     return lambda: (language_models.made(name), ({"tokens": language_models.text()},))
 
@@ -116,6 +121,7 @@ ROWS: dict[str, Callable[[], Made]] = {
     **{row: classifier(row) for row in classifiers.ROWS},
     **{name: language_model(name) for name in language_models.SMALL},
     **{label: translator(label) for label in translators.ROWS},
+    **{row: reader(row) for row in readers.ROWS},
     **{name: word_vectors(name) for name in ("skip_gram", "cbow", "glove")},
     "subword_skip_gram": word_vectors("subword_skip_gram", buckets=20),
     "elmo": elmo,

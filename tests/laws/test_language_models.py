@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, object]] = {
     "clockwork_rnn": {"width": 8, "periods": (1, 2, 3, 8)},
     "hred": {"width": 8, "context": 6, "end": 3},
     "gpt": {"width": 16, "heads": 4, "layers": 2, "context": 16},
+    "memn2n_lm": {"width": 8, "linear": 4, "hops": 2, "memory": 4, "init_range": 0.3},
 }
 """A small one of each, with memories so short that the sequences outlast them."""
 
@@ -94,6 +95,14 @@ OTHER: dict[str, dict[str, object]] = {
         "init_range": 0.2,
     },
     "hred": {"width": 6, "context": 5, "end": 4, "dropout": 0.5, "tied": True, "init_range": 0.2},
+    "memn2n_lm": {
+        "width": 6,
+        "linear": 2,
+        "hops": 3,
+        "memory": 3,
+        "dropout": 0.5,
+        "init_range": 0.2,
+    },
     "gpt": {
         "width": 20,
         "heads": 2,
@@ -120,7 +129,7 @@ OTHER: dict[str, dict[str, object]] = {
 NAMES = FAMILIES["language models"]
 """Models that are built from one vocabulary and read nothing but tokens."""
 CARRYING = [name for name in NAMES if name != "gpt"]
-ATTENDING = ["attention_rnn_lm", "pointer_lm", "neural_cache", "lstmn", "gpt"]
+ATTENDING = ["attention_rnn_lm", "pointer_lm", "neural_cache", "lstmn", "gpt", "memn2n_lm"]
 SOURCED = ["neural_cache"]
 """Models that begin with another."""
 

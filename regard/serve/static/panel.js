@@ -8,7 +8,7 @@ import { ask, written } from "./api.js";
 import { Curves } from "./curves.js";
 import { Edits } from "./edits.js";
 
-const WRITTEN = ["text", "document", "pair"];
+const WRITTEN = ["text", "document", "pair", "question"];
 const ACCEPT = { image: "image/*", sound: "audio/*", video: "video/*", music: ".mid,.midi", strokes: ".json" };
 
 export class Panel {
@@ -22,6 +22,10 @@ export class Panel {
     this.text = element("textarea", {
       rows: 3, "aria-label": "text", spellcheck: "false", placeholder: "Ctrl + Enter to start",
       onkeydown: (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && this.start(),
+    });
+    this.question = element("input", {
+      type: "text", class: "st-question", "aria-label": "question", placeholder: "a question about the story below", hidden: true,
+      onkeydown: (event) => event.key === "Enter" && this.start(),
     });
     this.file = element("input", { type: "file", "aria-label": "file", hidden: true });
     this.temperature = number("temperature", { min: 0, max: 5, step: 0.1, value: 0.8 });
@@ -44,7 +48,7 @@ export class Panel {
       "section",
       { class: "st-panel", "aria-label": `run ${name}` },
       element("div", { class: "st-head" }, this.list, this.go),
-      this.text, this.file, this.options, this.lines, this.output, this.note, this.look, this.edits.root, this.curvesBox,
+      this.question, this.text, this.file, this.options, this.lines, this.output, this.note, this.look, this.edits.root, this.curvesBox,
     );
     this.choose();
   }
@@ -73,9 +77,9 @@ export class Panel {
     this.file.hidden = takesText(run);
     this.text.hidden = !this.file.hidden;
     this.file.accept = ACCEPT[run.takes[0]] ?? "";
-    if (!this.text.value.trim() || this.text.value === this.shownExample) {
-      this.text.value = this.shownExample = run.example || exampleFor(run);
-    }
+    const before = this.content();
+    this.question.hidden = run.takes[0] !== "question";
+    if (!before.trim() || before === this.shownExample) this.fill((this.shownExample = run.example || exampleFor(run)));
     if (!run.trained) this.curvesBox.open = true;
     this.toggled();
     this.onchange();
@@ -100,9 +104,20 @@ export class Panel {
     else this.curves.stop();
   }
 
+  /** The text of the input; a question and its story are separated by a tab. */
+  content() {
+    return this.question.hidden ? this.text.value : `${this.question.value.trim()}\t${this.text.value}`;
+  }
+
+  fill(text) {
+    const [question, ...story] = this.question.hidden ? ["", text] : text.split("\t");
+    this.question.value = question;
+    this.text.value = story.join("\t");
+  }
+
   /** The input as a request has it: a text, or a file in base 64. */
   async input() {
-    if (takesText(this.run)) return { text: this.text.value };
+    if (takesText(this.run)) return { text: this.content() };
     const file = this.file.files[0];
     if (!file) throw new Error(`choose a file: ${this.run.takes.join(" or ")}`);
     const data = await new Promise((done, fail) => {
@@ -170,6 +185,7 @@ export class Panel {
       const made = await ask("/api/predict", { model: run.name, ...given }, signal);
       const choices = made.choices.slice(0, 5).map(({ text, probability }) => `${visible(text)} ${probability.toFixed(3)}`);
       this.output.append([made.text, ...choices].filter(Boolean).join("\n"));
+      if (!this.question.hidden) this.note.textContent = `answer: ${choices.slice(0, 3).join(", ")}`; // stays below the hops
       return given;
     }
     const lines = given.text === undefined ? [] : given.text.split("\n").filter((line) => line.trim());
@@ -266,7 +282,7 @@ export class Panel {
   kept() {
     const { run, handle } = this;
     const options = [this.temperature, this.tokens, this.seed].map(({ input }) => Number(input.value));
-    const seen = { run: run.name, text: this.text.value, options };
+    const seen = { run: run.name, text: this.content(), options };
     if (!handle || this.given.text === undefined) return seen;
     const { view, site, head, query, key } = handle.state;
     return { ...seen, given: this.given.text, look: { view, site, head, query, key }, edits: this.edits.list };
@@ -276,7 +292,7 @@ export class Panel {
   async restore({ run, text, options, given, look, edits }) {
     if (this.runs.has(run)) this.list.value = run;
     this.choose();
-    if (typeof text === "string") this.text.value = text;
+    if (typeof text === "string") this.fill(text);
     if (Array.isArray(options)) {
       [this.temperature, this.tokens, this.seed].forEach(({ input }, place) => {
         if (Number.isFinite(options[place])) input.value = options[place];
@@ -305,6 +321,7 @@ export class Panel {
 function exampleFor(run) {
   const pair = run.takes[0] === "pair";
   if (run.writes) return "To be, or not to be";
+  if (run.takes[0] === "question") return "Where is Mary?\tMary went to the garden.\nJohn went to the office.";
   return pair ? "Who came?\tAnn came, and Bob did not." : "This is a sentence to try it with.";
 }
 

@@ -1,0 +1,1 @@
+"""Images: files and folders of them, and the batches of each task."""
