@@ -2,14 +2,16 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
 
-from regard.runs.run import Run
+from regard.inference.predict import served
+from regard.runs.recipe import parse_recipe
+from regard.runs.run import Run, create, load
 from tests.look.conftest import ARTEFACTS
 from tests.look.hostile import TOKENS
 from tests.serve.live import Live
@@ -280,3 +282,44 @@ def test_what_is_refused_is_said_in_the_page(studio: "Page") -> None:
     studio.click(".st-go")
     studio.wait_for_function("() => document.querySelector('.st-note').textContent.length > 0")
     assert "together they may be 64" in studio.inner_text(".st-note")
+
+
+STORIES = """
+task = "stories"
+[about]
+title = "Tiny stories"
+paper = "nobody"
+minutes = 0.1
+[data]
+train = "stories.txt"
+[model]
+kind = "memn2n"
+width = 8
+hops = 2
+[train]
+updates = 2
+optimiser = { name = "sgd", lr = 0.1 }
+"""
+
+
+def test_a_question_about_a_story_shows_its_hops_over_facts(
+    browser: object, start: Callable[..., Live], tmp_path: Path
+) -> None:
+    story = "1 Ann went to the hall.\n2 Bob went to the garden.\n3 Where is Ann? \thall\t1\n"
+    (tmp_path / "stories.txt").write_text(story * 10)
+    create(parse_recipe(STORIES, "stories"), tmp_path / "run", tmp_path, "cpu").train()
+    there = start(other=served(load(tmp_path / "run", "cpu")))
+    page = browser.new_page()  # type: ignore[attr-defined]
+    page.set_default_timeout(40_000)
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.goto(there.url)
+    assert page.input_value(".st-question") == "Where is Mary?"
+    page.fill(".st-question", "Where is Ann?")
+    page.fill(".st-panel textarea", "Ann went to the hall.\nBob went to the garden.")
+    page.click(".st-go")
+    page.wait_for_selector(".st-token")
+    assert page.locator(".st-token").all_inner_texts() == ["hop 1", "hop 2"]
+    assert page.inner_text(".st-note").startswith("answer: ")
+    page.close()
+    assert wrong == []
