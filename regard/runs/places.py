@@ -5,8 +5,10 @@ data folder of the run, and it keeps their names as they are; others become abso
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from glob import has_magic
 from pathlib import Path
 
 from regard.core.config import Config, parse
@@ -53,10 +55,18 @@ def _folders(recipe: Recipe) -> dict[str, Path]:
 def _home(name: str, folders: Mapping[str, Path], origin: str) -> Path:
     """The first of the folders that has a file."""
     for folder in folders.values():
-        if (folder / name).exists():
+        if _has(folder, name):
             return folder
     found(list(folders.values())[-1], name, origin, list(folders))
     raise AssertionError("a file that is nowhere")
+
+
+def _has(folder: Path, name: str) -> bool:
+    """Is there such a file? `*` in a name matches anything, and so does a word in braces."""
+    pattern = re.sub(r"\{\w+\}", "*", name)
+    if not has_magic(pattern):
+        return (folder / name).exists()
+    return next(folder.glob(pattern), None) is not None
 
 
 def _names(value: object) -> Iterator[str]:

@@ -113,3 +113,16 @@ def rows_in(task: OpenTask) -> int:
     batches = task.batches()
     first = "source_lengths" if "source_lengths" in batches.batch(0, 0) else "lengths"
     return sum(int((batches.batch(0, n)[first] > 0).sum()) for n in range(len(batches)))
+
+
+def test_names_with_a_pattern_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data/babi").mkdir(parents=True)
+    story = "1 Ann slept.\n2 Where is Ann?\tbed\t1\n"
+    (tmp_path / "data/babi/qa1_x_train.txt").write_text(story)
+    monkeypatch.setenv("REGARD_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    changes = ["data.train=babi/qa{task}_*_train.txt", "data.test="]
+    _, place = find_data(read_recipe("babi-memn2n", changes), None)
+    assert place == tmp_path / "data"
+    with pytest.raises(UserError, match="no such file"):
+        find_data(read_recipe("babi-memn2n", ["data.train=babi/qa{task}_*.tsv"]), None)
