@@ -37,9 +37,9 @@ $(STAMP): $(READY)
 test: $(STAMP) lint types  ## lint, type-check, then the whole suite
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --durations 20
 
-nightly: $(STAMP)  ## what takes too long for every day: every command of the docs, a training killed fifty times
+nightly: $(STAMP)  ## what takes too long for every day: every command of the docs, a training killed fifty times, altered folders
 	REGARD_NIGHTLY=1 $(BIN)/python -m pytest tests/test_commands.py --timeout 1800
-	REGARD_KILLS=50 $(BIN)/python -m pytest tests/train/test_killed.py --timeout 900
+	REGARD_KILLS=50 REGARD_ALTERATIONS=3000 $(BIN)/python -m pytest tests/train/test_killed.py tests/runs/test_alterations.py --timeout 900
 
 lint: $(STAMP)  ## ruff, rules and format
 	$(BIN)/ruff check .

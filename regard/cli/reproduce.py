@@ -97,11 +97,12 @@ def _compared(figure: "Figure", value: float) -> str:
 def _refuse_another(recipe: "Recipe", folder: Path) -> None:
     """A run of another recipe says nothing of this one."""
     from regard.core.errors import UserError
+    from regard.core.folder import RECIPE_BYTES, read_text
     from regard.runs.recipe import differences, parse_recipe
-    from regard.runs.run import read_text
 
     path = folder / "recipe.toml"
-    if differ := differences(recipe, parse_recipe(read_text(path), str(path), trusted=False)):
+    ours = parse_recipe(read_text(path, RECIPE_BYTES), str(path), trusted=False)
+    if differ := differences(recipe, ours):
         raise UserError(
             f"{folder}: there is a run of another recipe: {'; '.join(differ)}; "
             "choose another --name"
@@ -111,10 +112,10 @@ def _refuse_another(recipe: "Recipe", folder: Path) -> None:
 def _measured(figure: "Figure", folder: Path) -> float:
     """The figure as a run has measured it."""
     from regard.core.errors import UserError, choose
-    from regard.runs.run import read_json_file
+    from regard.core.folder import read_json_object
 
     path = folder / "metrics.json"
-    figures = read_json_file(path).get(figure.split)
+    figures = read_json_object(path).get(figure.split)
     if not isinstance(figures, dict):
         raise UserError(f"{path}: nothing was measured on {figure.split}; choose another --name")
     return float(choose("metric of figure", figure.metric, figures))

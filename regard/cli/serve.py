@@ -23,10 +23,16 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name by which clients call the server.")
     ] = None,
+    special: Annotated[
+        bool,
+        typer.Option("--special", help="Let prompts spell special tokens, such as <|endoftext|>."),
+    ] = False,
     weights: WeightsOption = "float32",
     device: DeviceOption = "auto",
 ) -> None:
     """Serve runs: a page to look into them, OpenAI's completions, translation, attention."""
+    from dataclasses import replace
+
     from regard import __version__
     from regard.core.errors import UserError
     from regard.serve.limits import check_address
@@ -45,7 +51,7 @@ def serve(
     for folder in runs:
         trained = (folder / "model.safetensors").exists()
         run = load(folder, device, weights=weights) if trained else open_run(folder, device=device)
-        opened.append(served(run, trained=trained))
+        opened.append(replace(served(run, trained=trained), special=special))
         if not trained:
             typer.echo(f"{folder}: not trained yet, so there are only its curves to see", err=True)
     names = [each.name for each in opened]

@@ -31,6 +31,7 @@ from torch import Tensor, from_numpy
 
 from regard.core.errors import UserError
 from regard.core.protocols import Batch, State, Stepper
+from regard.core.steps import between_steps
 from regard.decode.beam import Beam, coverage_penalty
 from regard.decode.hypothesis import (
     Backpointers,
@@ -111,6 +112,7 @@ class BeamSearch(Generic[State]):
         """Add a token to every beam; return the sentences that are finished."""
         if not len(self._numbers):
             raise StopIteration
+        between_steps()
         with self._inference_mode:
             logits, self._state = self._stepper.step(self._tokens, self._state)  # [B,V]
             if not self._count:

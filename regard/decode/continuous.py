@@ -79,6 +79,10 @@ class Writer:
         return TextPiece(self.row, token, text, reason, log, others)
 
 
+_MOST_READ = 2048
+"""Tokens of prompts that are read in one step, unless one prompt has more."""
+
+
 class ContinuousBatch(Generic[State]):
     """A batch that texts join and leave between steps; the model should be in eval mode."""
 
@@ -154,9 +158,11 @@ class ContinuousBatch(Generic[State]):
     def _start(self) -> None:
         """Read the waiting prompts, those of one length together."""
         lengths: dict[int, list[list[Writer]]] = {}
-        for writers in self._waiting:
+        room = _MOST_READ
+        while self._waiting and (not lengths or len(self._waiting[0][0].written) <= room):
+            writers = self._waiting.pop(0)  # what has no room is read in the next step
+            room -= len(writers[0].written)
             lengths.setdefault(len(writers[0].written), []).append(writers)
-        self._waiting = []
         for some in lengths.values():
             prompts = [writers[0].written for writers in some]
             tokens = torch.tensor(prompts, device=self._device)  # [B,T]

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, from_numpy
 
 from regard.core.protocols import Batch, State, Stepper
+from regard.core.steps import between_steps
 from regard.decode.beam import Beam
 from regard.decode.hypothesis import Hypothesis, SentenceHypotheses
 from regard.decode.limits import (
@@ -94,6 +95,7 @@ class GreedySearch(Generic[State]):
         """Add a token to every sentence; return some of the finished ones."""
         if not len(self._numbers):
             raise StopIteration
+        between_steps()
         with self._inference_mode:
             logits, self._state = self._stepper.step(self._tokens, self._state)  # [B,V]
             if not self._count:

@@ -29,6 +29,9 @@ from regard.decode.hypothesis import Hypothesis, SentenceHypotheses
 _Prefixes = Sequence[Sequence[int]]
 """For every sentence the tokens that its target must start with, possibly none."""
 
+_MOST_POSITIONS = 2**16
+"""Of sources that are searched together: the rows of the beams times the longest source."""
+
 _Item = TypeVar("_Item")
 
 
@@ -82,8 +85,11 @@ def decode_unordered(
     """
     together = max(1, positive("max_rows", max_rows) // beam.width)
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    for begin in range(0, len(order), together):
-        places = order[begin : begin + together]
+    begin = 0
+    while begin < len(order):
+        fit = _MOST_POSITIONS // (beam.width * max(1, lengths[order[begin]]))
+        places = order[begin : begin + min(together, max(1, fit))]
+        begin += len(places)
         given = None if prefixes is None else [prefixes[place] for place in places]
         numbers = [first + place for place in places]
         yield from _search_batch(stepper, read(numbers), beam, given, weights, numbers)

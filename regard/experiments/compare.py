@@ -16,11 +16,12 @@ from pathlib import Path
 
 from regard.core.atomic import os_errors_as_user_errors
 from regard.core.errors import UserError, choose, positive
+from regard.core.folder import RECIPE_BYTES, read_text
 from regard.core.protocols import ProgressCallback, no_progress
 from regard.explain.statistics import Interval, interval, paired_p
 from regard.inference.workers import cores
 from regard.runs.checks import check_run, scores_predictions
-from regard.runs.recipe import Recipe, read_recipe, read_utf8, shipped_recipes
+from regard.runs.recipe import Recipe, read_recipe, shipped_recipes
 from regard.runs.run import prepare, write_text
 from regard.tasks.task import OpenTask
 from regard.train.parallel.world import World
@@ -191,7 +192,7 @@ def _place(comparison: Comparison, folder: Path, values: _Values, seed: int) -> 
     recipe = comparison.read(values, seed)
     where = folder / name / f"seed-{recipe.train.seed}"
     file = where.with_suffix(".toml")
-    if file.exists() and read_utf8(file) != recipe.to_toml():
+    if file.exists() and read_text(file, RECIPE_BYTES) != recipe.to_toml():
         raise UserError(
             f"{file}: this is a comparison of another recipe; choose another folder with "
             f"--runs, or remove {folder}"

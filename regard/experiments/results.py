@@ -14,8 +14,8 @@ from pydantic import BaseModel, PositiveInt
 from regard.core.atomic import write_json_file
 from regard.core.config import Config, parse
 from regard.core.errors import UserError
+from regard.core.folder import read_json_object
 from regard.runs.recipe import Recipe, parse_recipe, read_recipe, shipped_recipes
-from regard.runs.run import read_json_file
 
 _DIGITS = 16
 """Of a digest: enough to tell recipes apart, short enough to be read."""
@@ -145,7 +145,7 @@ def _kept_changes(name: str, changes: Sequence[str]) -> tuple[str, ...]:
 
 def _result(recipe: Recipe, changes: tuple[str, ...], run: Path) -> Result:
     """What a run folder says of itself."""
-    measured = read_json_file(run / "metrics.json")
+    measured = read_json_object(run / "metrics.json")
     training = measured.get("training")
     about = dict(training) if isinstance(training, dict) else {}
     return parse(
@@ -184,4 +184,4 @@ def _joined(recipe: Recipe, changes: tuple[str, ...], parts: Sequence[tuple[str,
 
 def read_results(path: Path) -> Results:
     """The results in one file."""
-    return parse(Results, read_json_file(path), at=str(path))
+    return parse(Results, read_json_object(path), at=str(path))

@@ -30,6 +30,7 @@ from regard.hub.store import (
     CONFIG_FILE,
     SHARD_BYTES,
     ConfigValues,
+    ShapesOnly,
     SkipInitialisation,
     read_config,
     read_tensors,
@@ -237,7 +238,7 @@ def missing_architecture_error(
 
 def model_without_weights(plan: ModelPlan) -> nn.Module:
     """The model of a plan without memory for its weights: names, shapes and settings."""
-    with torch.device("meta"), SkipInitialisation():
+    with torch.device("meta"), ShapesOnly():
         return MODELS[plan.kind](plan.model, **plan.sizes)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from regard.core.errors import UserError
+from regard.core.folder import VOCABULARY_BYTES, read_bytes
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 """Kinds of pieces; CHOSEN are the symbols that whoever trained it had chosen."""
@@ -52,10 +53,7 @@ class SentencePiece:
 
 def read_sentencepiece(path: Path) -> SentencePiece:
     """The model in a file."""
-    try:
-        data = path.read_bytes()
-    except OSError as problem:
-        raise UserError(f"{path}: cannot be read: {problem}") from None
+    data = read_bytes(path, VOCABULARY_BYTES)
     try:
         model = _model(data)
     except (IndexError, ValueError, struct.error) as problem:

@@ -28,6 +28,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError
+from regard.core.folder import read_json, read_json_object, regular_file, safetensors_file
 
 CONFIG_FILE = "config.json"
 _WHOLE = ("model.safetensors", "pytorch_model.bin")
@@ -170,24 +171,9 @@ def read_config(folder: Path) -> ConfigValues:
     return ConfigValues(path, read_json_object(path))
 
 
-def read_json_object(path: Path) -> dict[str, object]:
-    """The object in a JSON file."""
-    found = _read_json(path)
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: is no JSON object")
-    return found
-
-
-def _read_json(path: Path) -> object:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{path}: is no JSON that can be read: {first_line(problem)}") from None
-
-
 def read_json_list(path: Path) -> list[object]:
     """The list in a JSON file."""
-    found = _read_json(path)
+    found = read_json(path)
     if not isinstance(found, list):
         raise UserError(f"{path}: is no JSON list")
     return found
@@ -240,9 +226,9 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     """The tensors of one file."""
     with _reading_errors(path):
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return load_file(safetensors_file(path))
         # Nothing but tensors and plain containers is built: whatever would run code is refused.
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        found = torch.load(regular_file(path), map_location="cpu", weights_only=True)
     if not isinstance(found, dict):
         raise UserError(f"{path}: holds a {type(found).__name__}, not tensors by name")
     for name, each in found.items():
@@ -392,3 +378,21 @@ class SkipInitialisation(TorchFunctionMode):
         if getattr(func, "__name__", "") in _DRAWS:
             return args[0] if args else given["tensor"]
         return func(*args, **given)
+
+
+class ShapesOnly(SkipInitialisation):
+    """The same on the meta device, where `arange` would import 800 modules to compute nothing."""
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Everything but drawing and counting, as always."""
+        numbers = [each for each in args if isinstance(each, int)]
+        if func is torch.arange and 0 < len(numbers) == len(args):
+            given = {"dtype": torch.int64, **(kwargs or {})}
+            return super().__torch_function__(torch.empty, types, (len(range(*numbers)),), given)
+        return super().__torch_function__(func, types, args, kwargs)

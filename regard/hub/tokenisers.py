@@ -16,11 +16,12 @@ from tokenizers import AddedToken, Tokenizer, processors
 
 from regard.core.atomic import write_json_file
 from regard.core.errors import UserError, choose
+from regard.core.folder import VOCABULARY_BYTES, read_json_object, read_text
 from regard.data.text.normalise import RESERVED
 from regard.data.text.special_tokens import SPECIAL_ROLES, special_tokens_in, template_of
 from regard.data.text.tokeniser import Tokeniser, load_tokeniser
 from regard.data.text.tokenizer_errors import first_use
-from regard.hub.store import read_json_object, read_optional_json, short_json
+from regard.hub.store import read_optional_json, short_json
 from regard.hub.tokeniser_classes import (
     CLASSES,
     FRAMED,
@@ -185,6 +186,10 @@ def one_part(pipeline: Tokenizer) -> None:
     )
 
 
+_MOST_UNUSED = 2**16
+"""Rows of an embedding that may be without a token: each costs some 2,000 bytes."""
+
+
 def pad_vocabulary(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeniser:
     """A tokeniser with as many numbers as an embedding has rows."""
     if rows is None or tokeniser.vocabulary == rows:
@@ -193,6 +198,12 @@ def pad_vocabulary(tokeniser: Tokeniser, rows: int | None, path: Path) -> Tokeni
         raise UserError(
             f"{path}: numbers tokens up to {tokeniser.vocabulary - 1}, but the model's embedding "
             f"has {rows} rows; this tokeniser belongs to another model"
+        )
+    if rows - tokeniser.vocabulary > _MOST_UNUSED:
+        raise UserError(
+            f"{path}: has {tokeniser.vocabulary:,} tokens, and the embedding {rows:,} rows; "
+            f"at most {_MOST_UNUSED:,} rows may be without a token; this tokeniser belongs to "
+            "another model"
         )
     pipeline = Tokenizer.from_str(tokeniser.json)
     missing = range(tokeniser.vocabulary, rows)
@@ -229,7 +240,7 @@ def _pairs(folder: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
 def read_vocabulary(path: Path) -> dict[str, int]:
     """A vocabulary as JSON: the number of each token."""
     found: dict[str, int] = {}
-    for token, number in read_json_object(path).items():
+    for token, number in read_json_object(path, VOCABULARY_BYTES).items():
         if type(number) is not int or not 0 <= number < _LARGEST:  # true is an int to isinstance
             raise UserError(
                 f"{path}: {token!r} should have a number from 0 to {_LARGEST - 1}, not {number!r}"
@@ -345,11 +356,7 @@ def required_file(folder: Path, name: str) -> Path:
 
 def _lines(path: Path) -> list[str]:
     """The lines of a vocabulary, which end at line feeds and nowhere else."""
-    try:
-        text = path.read_text(encoding="utf-8")  # as Python does, \r\n is a line feed too
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path}: cannot be read: {problem}") from None
-    return text.removesuffix("\n").split("\n")
+    return read_text(path, VOCABULARY_BYTES).removesuffix("\n").split("\n")
 
 
 _NAMES = tuple(name for names in SPECIAL_ROLES.values() for name in names)

@@ -12,6 +12,7 @@ from regard.attention.tape import Edit, Look, Site, sites_of
 from regard.core.errors import UserError
 from regard.core.inputs import Input
 from regard.look import Payload
+from regard.runs.pretrained import sentence_vectors
 from regard.runs.run import Run, read_run_config
 from regard.serve.served_run import Change, Served
 from regard.tasks.abilities import Prediction, ShowsAttention
@@ -31,6 +32,7 @@ def served(run: Run, *, trained: bool = True) -> Served:
         model=run.model if trained else None,
         look=lambda given, sites, heads, changes: look_with(run, given, sites, heads, changes),
         predict=lambda given, changes: predict_with(run, given, changes),
+        embed=lambda texts: sentence_vectors(run, texts).tolist(),
         sites=sites if isinstance(run.task, ShowsAttention) else (),
         example=str(read_run_config(run.folder).get("example", "")),
     )

@@ -104,6 +104,8 @@ class TextEncoder(nn.Module):
     def _begin_tables(self) -> None:
         """Scale tokens and positions to `init_range`; positions may be waves."""
         std, places = self.config.init_range, self.position.table
+        if places.is_meta:  # there are no numbers to scale
+            return
         self.embed.table.weight.mul_(std / _INIT_RANGE)
         if not self.config.waves:
             places.mul_(std / _INIT_RANGE)

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from pathlib import Path
 
+from regard.core.folder import LOG_BYTES, open_file
+
 _MOST_BYTES = 16_000_000
 """Of a log, counted from its end."""
 MOST_POINTS = 1000
@@ -31,18 +33,17 @@ def training_curves(folder: Path) -> dict[str, _Points]:
 
 def _whole_lines(path: Path) -> Iterator[dict[str, object]]:
     """The objects of a file of JSON lines that may be being written to."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            begin = file.seek(max(0, size - _MOST_BYTES))
-            data = file.read(_MOST_BYTES)
-    except FileNotFoundError:
+    if not path.exists():
         return
+    with open_file(path, LOG_BYTES) as file:
+        size = file.seek(0, 2)
+        begin = file.seek(max(0, size - _MOST_BYTES))
+        data = file.read(_MOST_BYTES)
     lines = data.split(b"\n")[:-1]  # what follows the last line's end is not whole yet
     for line in lines[1 if begin else 0 :]:
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(value, dict):
             yield value

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard import hub
 from regard.core.device import pick_device
@@ -27,6 +27,8 @@ from regard.hub.spm_pair import TokeniserPair, read_pair, write_pair
 from regard.hub.store import SHARD_BYTES
 from regard.layers.text_encoder import real_of
 from regard.models.text.bert import BERT
+from regard.runs.digests import write_digests
+from regard.runs.pooling import POOLING, read_pooling, write_pooling
 from regard.runs.recipe import Recipe, build_recipe, config_values, set_value
 from regard.runs.run import Run, limited, write_run_folder, write_text
 from regard.tasks import TASKS
@@ -93,7 +95,10 @@ def leave(run: Run, folder: Path, data: Path, about: str) -> Run:
         folder / "model.safetensors", durable.tensor_pieces(named_weights(run.model))
     )
     write_text(folder / "README.md", _card(run, about))
+    if (run.folder / "1_Pooling").is_dir() or (run.folder / POOLING).exists():
+        write_pooling(folder, read_pooling(run.folder))
     write_run_folder(folder, run.recipe, run.task, data, None)
+    write_digests(folder)
     return Run(folder, run.recipe, run.task, run.model, run.began)
 
 
@@ -127,7 +132,7 @@ def save_pretrained(
 
 
 def sentence_vectors(run: Run, texts: Sequence[str]) -> Float[Tensor, "B D"]:
-    """One vector of unit length for each text: the mean over its tokens (Reimers, Gurevych 2019).
+    """One vector for each text, pooled as its folder has it: else the mean, of unit length.
 
     Texts are near in meaning if the product of their vectors is near one, for encoders that were
     trained to that end.
@@ -141,8 +146,7 @@ def sentence_vectors(run: Run, texts: Sequence[str]) -> Float[Tensor, "B D"]:
         states = run.model.encoder(batch)  # [B,T,D]
     real = real_of(batch)
     assert real is not None
-    total = (states * real[..., None]).sum(1)
-    return nn.functional.normalize(total / real.sum(1, keepdim=True), dim=1)
+    return read_pooling(run.folder).apply(states, real)
 
 
 def usage_of(run: Run) -> str:

@@ -18,6 +18,7 @@ from torch import nn
 
 from regard.core.config import Config, parse
 from regard.core.errors import UserError, choose, unknown
+from regard.core.folder import RECIPE_BYTES, parse_toml, read_text
 from regard.runs.plugins import config_of, find_part, load_plugins, resolve_names
 from regard.tasks import TASKS
 from regard.tasks.task import OpenTask
@@ -175,20 +176,9 @@ def read_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
         if not path.is_file():
             raise UserError(f"{path}: no such recipe file")
         in_run = (path.parent / "config.json").exists()
-        text = read_utf8(path)
+        text = read_text(path if in_run else path.resolve(), RECIPE_BYTES)
         return parse_recipe(text, str(path), changes, folder=path.parent, trusted=not in_run)
     return parse_recipe(choose("recipe", name, shipped_recipes()), name, changes)
-
-
-def read_utf8(path: Path) -> str:
-    """The text of a small file that exists."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        place = f"byte {error.start + 1}, 0x{error.object[error.start]:02x}"
-        raise UserError(f"{path}: {place}, is not UTF-8; save it as UTF-8") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
 def parse_recipe(
@@ -204,12 +194,9 @@ def parse_recipe(
     Files of plugins are relative to `folder`, those of `changes` to the working directory. A recipe
     that is not trusted imports only plugins that were named on the command line (plugins.py).
     """
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{source}: not TOML: {error}") from None
-    if folder is not None and isinstance(tables.get("train"), dict):
-        tables["train"] = {**_DEFAULTS, **tables["train"]}
+    tables = parse_toml(text, source)
+    if folder is not None and isinstance(train := tables.get("train"), dict):
+        tables["train"] = {**_DEFAULTS, **train}
     resolve_names(tables, folder or Path.cwd())
     absent = []
     for change in changes:

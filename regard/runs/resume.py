@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from regard.core.errors import UserError
+from regard.core.folder import RECIPE_BYTES, read_text
+from regard.runs.digests import remove_digests
 from regard.runs.recipe import differences, parse_recipe
-from regard.runs.run import Run, read_text, write_text
+from regard.runs.run import Run, write_text
 
 _FIXED = ("optimiser.name", "ema", "accumulate", "seed", "stages", "lora", "monitor", "better")
 """Keys of `[train]` that the checkpoints depend on."""
@@ -30,7 +32,7 @@ def with_changes(run: Run, changes: Sequence[str]) -> Run:
     if len(lengths) == 1:
         other = "updates" if lengths == {"epochs"} else "epochs"
         changes = [*changes, f"train.{other}="]
-    recipe = parse_recipe(read_text(place), str(place), changes, trusted=False)
+    recipe = parse_recipe(read_text(place, RECIPE_BYTES), str(place), changes, trusted=False)
     changed = [line.split(" is ")[0] for line in differences(recipe, run.recipe)]
     for key in changed:
         part, _, name = key.partition(".")
@@ -43,5 +45,6 @@ def with_changes(run: Run, changes: Sequence[str]) -> Run:
             raise UserError(
                 f"--set {key}: the checkpoints of this run depend on it; to change it, train anew"
             )
+    remove_digests(Path(run.folder))
     write_text(place, recipe.to_toml())
     return replace(run, recipe=recipe)

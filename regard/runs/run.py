@@ -4,13 +4,13 @@
 learned, `log.jsonl` and `metrics.json` how well, `README.md` is its card, `state/` its checkpoints.
 """
 
-import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -23,17 +23,21 @@ import regard
 from regard.core.atomic import os_errors_as_user_errors, write_json_file
 from regard.core.device import device_of_rank, peak_bytes
 from regard.core.errors import UserError, choose, command, nearest
+from regard.core.folder import RECIPE_BYTES, read_json_object, read_text, safetensors_file
 from regard.core.inputs import Input, check_kind
 from regard.core.lock import LOCK, one_writer
 from regard.core.protocols import Batches, Bounded
 from regard.decode import GenerationRequest, Sampling, TextPiece
 from regard.layers.quantise import WEIGHTS, quantise_model
 from regard.look import Looks
+from regard.models import MODELS
 from regard.runs.card import run_card
 from regard.runs.checks import check_constructor, check_kind_of_output, check_run
+from regard.runs.digests import begin_check, remove_digests, write_digests
 from regard.runs.plugins import allow_plugin
 from regard.runs.provenance import provenance
-from regard.runs.recipe import Recipe, parse_recipe, read_utf8, shipped_recipes
+from regard.runs.recipe import Recipe, parse_recipe, shipped_recipes
+from regard.runs.sizes import check_model_size, newest_weights
 from regard.runs.transfer import lines, taken
 from regard.tasks.abilities import (
     Generates,
@@ -97,6 +101,7 @@ class Run:
             batches = self.task.batches()
             mine = batches if world.size == 1 else batches.shard(world.rank, world.size)
             with one_writer(self.folder) if world.is_main else nullcontext():
+                remove_digests(self.folder)
                 result = train(
                     self.model,
                     self.task,
@@ -107,6 +112,7 @@ class Run:
                     display=display,
                 )
                 if world.is_main and result.outcome != "interrupted":
+                    write_digests(self.folder)
                     self.measure(result)
             world.barrier()
         return result
@@ -380,15 +386,18 @@ def open_run(
     for plugin in plugins:
         allow_plugin(plugin)
     place = folder / "recipe.toml"
-    recipe = parse_recipe(read_text(place), str(place), trusted=False)
+    recipe = parse_recipe(read_text(place, RECIPE_BYTES), str(place), trusted=False)
     if data is None and not isinstance(config.get("data"), str):
         raise UserError(f"{folder / 'config.json'}: names no data folder; give one with --data")
     task = recipe.task_class.open(recipe.data, data or Path(str(config["data"])), folder)
     source = None if recipe.source is None else load(folder / SOURCE, device)
     task = task if source is None else task.initialise_from(source.task)
+    weights = folder / "model.safetensors"
+    held = weights if weights.exists() else newest_weights(folder)
+    if held is not None and recipe.kind in MODELS:
+        check_model_size(partial(_constructed, recipe, task, source), held, place)
     model = built(recipe, task, source, device)
     run = Run(folder, recipe, limited(task, model), model)
-    weights = folder / "model.safetensors"
     if weights.exists():
         load_weights(run.model, read_weights(weights), source=str(weights))
     else:
@@ -408,7 +417,11 @@ def load(
     `plugins` are parts of your own that the run was made with, such as `mine.py:MyModel`.
     """
     kind = choose("weights", weights, WEIGHTS)
-    run = open_run(folder, data, device if kind is None else "cpu", plugins)
+    check = begin_check(Path(folder))
+    try:
+        run = open_run(folder, data, device if kind is None else "cpu", plugins)
+    finally:  # a file that has changed is the reason for whatever else went wrong
+        check()
     if not (run.folder / "model.safetensors").exists():
         _load_unfinished(run)
     quantise_model(run.model.eval(), weights)
@@ -452,11 +465,16 @@ def _source_run(folder: str, device: str) -> Run:
 def built(recipe: Recipe, task: OpenTask, source: Run | None, device: str) -> nn.Module:
     """The recipe's model with its initial weights, or with those of the run it begins with."""
     torch.manual_seed(recipe.train.seed)
+    return _constructed(recipe, task, source).to(device_of_rank(device))
+
+
+def _constructed(recipe: Recipe, task: OpenTask, source: Run | None) -> nn.Module:
+    """The recipe's model on the device that is the default."""
     kind, sizes = recipe.model_class, dict[str, object](task.sizes)
     if source is not None:
         sizes["source"] = source.model
     check_constructor(recipe, sizes)
-    return kind(recipe.model, **sizes).to(device_of_rank(device))
+    return kind(recipe.model, **sizes)
 
 
 def limited(task: OpenTask, model: nn.Module) -> OpenTask:
@@ -509,7 +527,7 @@ def read_run_config(folder: Path) -> dict[str, object]:
         near = nearest(folder.name, [each.name for each in folder.parent.glob("*")])
         hint = f"; did you mean {folder.parent / near}?" if near and near != folder.name else ""
         raise UserError(f"{folder}: this is no run folder (it has no config.json){hint}")
-    config = read_json_file(path)
+    config = read_json_object(path)
     if "model_type" in config and "format" not in config:
         raise UserError(
             f"{folder}: this is a checkpoint of transformers, not a run; make a run of it with "
@@ -530,28 +548,9 @@ def read_run_config(folder: Path) -> dict[str, object]:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
-        return load_file(path)
+        return load_file(safetensors_file(path))
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path}: not a whole safetensors file ({error})") from None
-
-
-def read_text(path: Path) -> str:
-    """The text of a file that a run must have."""
-    if not path.exists():
-        raise UserError(f"{path}: this file of the run is missing")
-    return read_utf8(path)
-
-
-def read_json_file(path: Path) -> dict[str, object]:
-    """The JSON object in a file that a run must have."""
-    text = read_text(path)
-    try:
-        held: object = json.loads(text)
-    except ValueError as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
-    if not isinstance(held, dict):
-        raise UserError(f"{path}: not a JSON object; this is no file that regard has written")
-    return held
 
 
 def write_text(path: Path, text: str) -> None:

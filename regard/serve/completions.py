@@ -7,17 +7,20 @@ import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import isfinite
 from uuid import uuid4
 
 from regard.core.protocols import Bounded
+from regard.core.steps import between_steps
 from regard.data import Tokeniser
 from regard.decode import GenerationRequest, Greedy, Policy, Sampling, TextPiece
 from regard.serve.errors import Refused, too_long, wrong
-from regard.serve.job import Prompt, Writing
+from regard.serve.job import Asking, Prompt, Writing
 from regard.serve.limits import Limits
 from regard.serve.schema import Completion
 from regard.serve.served_run import Served
+from regard.tasks.abilities import ScoresTokens, TokenScores
 
 _NEVER = -9999.0
 """What is said for the logarithm of a chance of zero, which JSON has no number for."""
@@ -47,27 +50,38 @@ def _texts_of(asked: Completion) -> list[str | list[int]]:
     return [each for each in given if not isinstance(each, int)]
 
 
-def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "Completed"]:
-    """The job, and where what comes of it is collected. Everything is checked here."""
+@dataclass(frozen=True)
+class Prepared:
+    """A request whose values were checked."""
+
+    job: Writing | None
+    """What is to be written; None for no tokens."""
+    completed: "Completed"
+    """Where what comes of it is collected."""
+    scoring: Asking[Sequence[Sequence[int]], list[TokenScores]] | None = None
+    """The scores of the prompts, if they are to be repeated with log-probabilities."""
+
+
+def prepared(run: Served, asked: Completion, limits: Limits) -> Prepared:
+    """The jobs of a request, and where what comes of them is collected."""
     stepper, tokeniser = run.writer
     given, n = _texts_of(asked), asked.n or 1
     if n > limits.samples:
         raise wrong("n", f"n={n} is more than the {limits.samples} texts there may be")
     if not 0 < len(given) <= limits.prompts:
         raise wrong("prompt", f"{len(given)} prompts were given; 1 to {limits.prompts} may be")
-    if asked.echo and asked.logprobs is not None:
-        raise wrong("logprobs", "log-probabilities of the prompt (echo) are not computed")
     stops = [asked.stop] if isinstance(asked.stop, str) else list(asked.stop or ())
     if len(stops) > 4 or not all(stops) or max(map(len, stops), default=0) > 1000:
         raise wrong("stop", "stop must be at most 4 texts of 1 to 1,000 characters")
     context = stepper.context_limit if isinstance(stepper, Bounded) else limits.tokens
     how, prompts = policy(asked), []
+    scored = asked.echo and asked.logprobs is not None
     for number, each in enumerate(given):
-        tokens = _numbered(each, tokeniser, limits)
+        tokens = _numbered(each, tokeniser, limits, run.special)
         most = _fitting(len(tokens), asked, context)
         request = GenerationRequest(
             policy=how,
-            max_tokens=most,
+            max_tokens=max(1, most),
             samples=n,
             alternatives=asked.logprobs,
             first=number,
@@ -81,16 +95,69 @@ def prepared(run: Served, asked: Completion, limits: Limits) -> tuple[Writing, "
         for sample in range(n)
     ]
     read = sum(len(prompt.tokens) for prompt in prompts)
-    job = Writing(run.name, prompts, stops, patient=not asked.stream)
-    return job, Completed(asked.model, n, choices, tokeniser, read)
+    longest = max(len(each.tokens) + (each.request.max_tokens or 0) for each in prompts)
+    kept = run.state_size.of(longest) * n * len(prompts)
+    if kept > limits.state_bytes and n * len(prompts) > 1:
+        raise wrong(
+            "n" if n > 1 else "prompt",
+            f"{n * len(prompts)} texts of up to {longest:,} tokens are too many at once for this "
+            f"model: they keep {kept:,} bytes, and {limits.state_bytes:,} are allowed; give fewer "
+            "prompts, a smaller n, or smaller max_tokens",
+            code="too_much_work",
+        )
+    completed = Completed(asked.model, n, choices, tokeniser, read)
+    scoring = _scoring(run, prompts, asked, limits) if scored else None
+    if asked.max_tokens == 0:
+        for choice in choices:
+            choice.reason = "length"
+        return Prepared(None, completed, scoring)
+    job = Writing(run.name, prompts, stops, patient=not asked.stream, state_bytes=kept)
+    return Prepared(job, completed, scoring)
 
 
-def _numbered(text: str | list[int], tokeniser: Tokeniser, limits: Limits) -> list[int]:
+_MOST_SCORES = 2**26
+"""Tokens times vocabulary of one prompt whose most probable tokens are asked for."""
+
+
+def _scoring(
+    run: Served, prompts: Sequence[Prompt], asked: Completion, limits: Limits
+) -> Asking[Sequence[Sequence[int]], list[TokenScores]]:
+    """The job that scores the tokens of prompts."""
+    task, model, alternatives = run.opened, run.trained, asked.logprobs or 0
+    if not isinstance(task, ScoresTokens):
+        raise run.unsupported("log-probabilities of the prompt")
+    rows = [prompt.tokens for prompt in prompts]
+    longest = max(map(len, rows))
+    if alternatives and longest * run.writer[1].vocabulary > _MOST_SCORES:
+        raise wrong(
+            "logprobs",
+            f"the most probable tokens at {longest:,} places are too many to compute: give a "
+            "shorter prompt, or logprobs=0 for those of the prompt alone",
+            code="too_much_work",
+        )
+
+    def work(questions: Sequence[Sequence[Sequence[int]]]) -> list[list[TokenScores]]:
+        found = []
+        for each in questions:
+            some = []
+            for tokens in each:
+                between_steps()
+                some.append(task.token_scores(model, tokens, alternatives))
+            found.append(some)
+        return found
+
+    return Asking(run.name, object(), rows, work, work_size=sum(map(len, rows)))
+
+
+def _numbered(
+    text: str | list[int], tokeniser: Tokeniser, limits: Limits, special: bool
+) -> list[int]:
     """The tokens of a prompt; for an empty one a line's end, after which anything may begin."""
     if isinstance(text, str):
         if len(text) > limits.characters:
             raise too_long(len(text), limits.characters, "prompt")
-        return tokeniser.encode_prompt(text or "\n") or [tokeniser.eos]
+        encode = tokeniser.encode_with_specials if special else tokeniser.encode_prompt
+        return encode(text or "\n") or [tokeniser.eos]
     for token in text:
         if token >= tokeniser.vocabulary:
             raise wrong(
@@ -107,7 +174,7 @@ def _fitting(length: int, asked: Completion, context: int) -> int:
     most = asked.max_tokens
     if "max_tokens" not in asked.model_fields_set or most is None:
         most = min(16, room)
-    if most < 1 or most > room:
+    if (most < 1 and asked.max_tokens != 0) or most > room:
         raise wrong(
             "prompt" if room < 1 else "max_tokens",
             f"the prompt has {length:,} tokens and max_tokens is {max(most, 1):,}; together they "
@@ -128,8 +195,8 @@ class CompletionText:
     """What was handed out."""
     reason: str | None = None
     tokens: list[str] = field(default_factory=list)
-    logs: list[float] = field(default_factory=list)
-    tops: list[dict[str, float]] = field(default_factory=list)
+    logs: list[float | None] = field(default_factory=list)
+    tops: list[dict[str, float] | None] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
 
     def push(self, piece: TextPiece, tokeniser: Tokeniser) -> None:
@@ -144,6 +211,20 @@ class CompletionText:
             self.tops.append(tops)
         self.pending += piece.text
         self.reason = piece.reason
+
+    def add_prompt(self, tokens: Sequence[int], scores: TokenScores, tokeniser: Tokeniser) -> None:
+        """The scores of the prompt, which is repeated."""
+        spans = tokeniser.offsets(self.pending)
+        if len(spans) != len(tokens):
+            ends = accumulate(len(tokeniser.decode([token])) for token in tokens)
+            spans = [(end, end) for end in (0, *ends)][: len(tokens)]
+        self.tokens = [tokeniser.decode([token]) for token in tokens]
+        self.logs = [None if log is None else _finite(log) for log in scores.logs]
+        self.tops = [
+            None if some is None else {tokeniser.decode([t]): _finite(log) for t, log in some}
+            for some in scores.alternatives
+        ]
+        self.offsets = [begin for begin, _ in spans]
 
     def taken(self) -> dict[str, object]:
         """What is new since the last time, as a client reads it."""
@@ -179,6 +260,12 @@ class Completed:
     id: str = field(default_factory=lambda: f"cmpl-{uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
+    def add_scores(self, prompts: Sequence[Sequence[int]], scores: Sequence[TokenScores]) -> None:
+        """The scores of all prompts."""
+        for choice in self.choices:
+            number = choice.index // self.samples
+            choice.add_prompt(prompts[number], scores[number], self.tokeniser)
+
     @property
     def whole(self) -> bool:
         """Have all ended?"""
@@ -209,18 +296,20 @@ class Completed:
         return made
 
 
-async def collected(job: Writing, completed: Completed) -> dict[str, object]:
+async def collected(job: Writing | None, completed: Completed) -> dict[str, object]:
     """The whole answer."""
-    while not completed.whole:
+    while job is not None and not completed.whole:
         for piece in _checked(await job.pieces.get()):
             completed.push(piece)
     return completed.form(completed.choices, usage=True)
 
 
-async def streamed(job: Writing, completed: Completed, usage: bool) -> AsyncIterator[str]:
+async def streamed(job: Writing | None, completed: Completed, usage: bool) -> AsyncIterator[str]:
     """Events as they come, several tokens in one if they came faster than they were taken."""
     try:
-        while not completed.whole:
+        for choice in completed.choices if job is None else ():
+            yield _event(completed.form([choice], usage=False))
+        while job is not None and not completed.whole:
             pieces = _checked(await job.pieces.get())
             while not job.pieces.empty():
                 pieces += _checked(job.pieces.get_nowait())

@@ -1,16 +1,20 @@
 """Engine: the one thread that computes.
 
 Texts are written in continuous batches, one for each run: requests join and leave between two
-steps. Between steps, questions that are answered whole (translations, say) are collected by kind
-and answered together. What waits is bounded; who comes when the queue is full is told so at once.
+steps. Questions that are answered whole (translations, say) are collected by kind, and answered in
+turns (turns.py), so that a long one holds up no other. Of a run, two are in progress at most: the
+one that has waited longest, and the one with the least work. What waits is bounded; who comes when
+the queue is full is told so at once.
 """
 
 import asyncio
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -18,12 +22,14 @@ import torch
 from regard.core.errors import UserError
 from regard.core.inputs import written_kind
 from regard.core.protocols import Selectable
+from regard.core.steps import between_steps
 from regard.decode import ContinuousBatch, TextPiece, Writer
 from regard.serve.errors import Refused
 from regard.serve.job import Asking, Gone, Job, Writing
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 from regard.serve.served_run import Served
+from regard.serve.turns import LONGEST_TURN, Turn
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +56,11 @@ class Engine:
         self._batches: dict[str, ContinuousBatch[Selectable]] = {}
         self._writers: dict[Writer, Writing] = {}
         self._unfinished: dict[Writing, int] = {}
+        self._turns: list[AnswerInTurns] = []
+        self._clock = 0
+        self._pool = ThreadPoolExecutor(limits.active, thread_name_prefix="regard-answer")
+        # Of both:
+        self._unsent = 0
 
     # In the event loop
 
@@ -76,12 +87,7 @@ class Engine:
         if self.draining or self._stopped:
             raise Refused(503, "the server is about to stop", code="stopping", retry_after=5)
         if len(self._queue) >= self._limits.queued:
-            raise Refused(
-                429,
-                f"{self._limits.queued} requests are waiting already: try again later",
-                code="queue_full",
-                retry_after=1,
-            )
+            raise _full(f"{self._limits.queued} requests are waiting already")
 
     @property
     def writing(self) -> int:
@@ -92,6 +98,12 @@ class Engine:
         """Queue a job; a full queue refuses it before anything is computed."""
         with self._wake:
             self.check_room()
+            share = self._limits.queued if len(self.runs) == 1 else -(-self._limits.queued // 2)
+            if sum(each.run == job.run for each in self._queue) >= share:
+                raise _full(f"{share} requests are waiting for {job.run!r} already")
+            ahead = sum(each.cost for each in self._queue if each.run == job.run)
+            if ahead and ahead + job.cost > self._limits.waiting:
+                raise _full(f"requests for {job.run!r} of {ahead:,} tokens are waiting already")
             self._queue.append(job)
             self._wake.notify()
 
@@ -101,6 +113,9 @@ class Engine:
         with self._wake:
             if job in self._queue:
                 self._queue.remove(job)
+            if job.unsent:
+                job.unsent = False
+                self._unsent -= 1
             self._wake.notify()
 
     # In the thread
@@ -110,8 +125,14 @@ class Engine:
             self._warm(run)
         self.warm = True
         while self._awaited():
+            begun = time.perf_counter()
             self._step()
-            self._answer()
+            self._start_answers()
+            written = time.perf_counter() - begun  # texts and answers have half of the time each
+            self._answer(max(_SHORTEST_TURN, min(written, LONGEST_TURN)) if self._writers else None)
+        while self._turns:  # their checks raise `Gone` now
+            self._turns = [each for each in self._turns if not each.turn.go_on()]
+        self._pool.shutdown()
 
     def _warm(self, run: Served) -> None:
         """What tokenisers and models do at their first use alone is not left to a client."""
@@ -129,7 +150,7 @@ class Engine:
     def _awaited(self) -> bool:
         """Wait until there is something to do; False at the end."""
         with self._wake:
-            while not (self._queue or self._writers or self._stopped):
+            while not (self._possible() or self._writers or self._turns or self._stopped):
                 self._wake.wait()
             return not self._stopped
 
@@ -158,6 +179,7 @@ class Engine:
     def _admitted(self) -> list[Writing]:
         """Those of the queue for whom there is room, in their order."""
         room: dict[str, int] = {}
+        kept: dict[str, int] = {}
         taken: list[Writing] = []
         with self._wake:
             for job in list(self._queue):
@@ -165,11 +187,19 @@ class Engine:
                     continue
                 free = self._limits.rows - len(self._batches.get(job.run, ()))
                 left = room.setdefault(job.run, free)
+                most = self._limits.state_bytes - self._kept(job.run)
+                bytes_left = kept.setdefault(job.run, most)
                 room[job.run] = left - job.rows  # below zero for who comes after, too
-                if job.rows <= left:
+                kept[job.run] = bytes_left - job.state_bytes
+                alone = left == self._limits.rows
+                if job.rows <= left and (job.state_bytes <= bytes_left or alone):
                     self._queue.remove(job)
                     taken.append(job)
         return taken
+
+    def _kept(self, run: str) -> int:
+        """What the texts that a run writes may keep in memory until they end."""
+        return sum(each.state_bytes for each in self._unfinished if each.run == run)
 
     def _begin(self, writing: Writing) -> None:
         batch = self._batches.get(writing.run)
@@ -218,23 +248,69 @@ class Engine:
         for writer in [each for each, whose in self._writers.items() if whose is writing]:
             del self._writers[writer]
 
-    def _answer(self) -> None:
-        """Answer the question that has waited longest, with all others of its kind."""
+    def _possible(self) -> bool:
+        """Is there a job in the queue that could start now?"""
+        if self._unsent < self._limits.unsent:
+            return bool(self._queue)
+        return any(not (isinstance(job, Asking) and job.large) for job in self._queue)
+
+    def _start_answers(self) -> None:
+        """Start to answer questions that wait, of runs with the fewest in progress first."""
         with self._wake:
-            waiting = [job for job in self._queue if isinstance(job, Asking)]
-            asked = [each for each in waiting if (each.run, each.kind) == key(waiting[0])]
-            for each in asked:
-                self._queue.remove(each)
-        if not asked:
-            return
+            while len(self._turns) < self._limits.active:
+                active = Counter(each.run for each in self._turns)
+                waiting: dict[str, list[Asking[object, object]]] = {}
+                for job in self._queue:
+                    if not isinstance(job, Asking) or active[job.run] >= _EACH:
+                        continue
+                    if not job.large or self._unsent < self._limits.unsent:
+                        waiting.setdefault(job.run, []).append(job)
+                if not waiting:
+                    return
+                run = min(waiting, key=lambda name: active[name])
+                self._start(run, waiting[run])
+
+    def _start(self, run: str, waiting: Sequence[Asking[object, object]]) -> None:
+        """Start to answer one of these questions, with others of its kind."""
+        oldest = not any(each.oldest for each in self._turns if each.run == run)
+        first = waiting[0] if oldest else min(waiting, key=lambda job: job.cost)
+        asked, cost = [first], first.cost
+        for each in waiting:
+            alike = each is not first and each.kind == first.kind
+            if alike and cost + each.cost <= self._limits.together:
+                asked.append(each)
+                cost += each.cost
+        for each in asked:
+            self._queue.remove(each)
+            each.unsent = each.large
+            self._unsent += each.large
 
         def check() -> None:
             if self._stopped or all(each.left for each in asked):
                 raise Gone
 
+        turn = Turn(self._pool, partial(self._compute, asked), check)
+        self._turns.append(AnswerInTurns(run, turn, oldest))
+
+    def _answer(self, seconds: float | None) -> None:
+        """Give a turn to the run that has waited longest for one."""
+        if not self._turns:
+            return
+        last: dict[str, int] = {}
+        for each in self._turns:
+            last[each.run] = max(last.get(each.run, 0), each.last)
+        chosen = min(self._turns, key=lambda each: (last[each.run], each.last))
+        self._clock += 1
+        chosen.last = self._clock
+        if chosen.turn.go_on(LONGEST_TURN if seconds is None else seconds):
+            self._turns.remove(chosen)
+
+    def _compute(self, asked: Sequence[Asking[object, object]]) -> None:
+        """Answer questions of one kind, in a thread of the pool."""
         try:
             with torch.inference_mode():
-                answers = asked[0].work([each.question for each in asked], check)
+                between_steps()
+                answers = asked[0].work([each.question for each in asked])
         except Exception as error:
             if len(asked) > 1 and not isinstance(error, Gone):
                 self._answer_singly(asked)
@@ -264,6 +340,23 @@ class Engine:
         self._loop.call_soon_threadsafe(tell)
 
 
-def key(job: Asking[object, object]) -> tuple[str, object]:
-    """What questions that are answered together have in common."""
-    return job.run, job.kind
+_SHORTEST_TURN = 0.002
+"""Seconds of a turn, however quickly the next tokens of texts were computed."""
+_EACH = 2
+"""Questions of one run that are answered at the same time."""
+
+
+@dataclass(eq=False)
+class AnswerInTurns:
+    """Questions that are being answered, in turns with others."""
+
+    run: str
+    turn: Turn
+    oldest: bool
+    """Did it start because it had waited longest? The other of its run had the least work."""
+    last: int = 0
+    """When it had its last turn."""
+
+
+def _full(why: str) -> Refused:
+    return Refused(429, f"{why}: try again later", code="queue_full", retry_after=1)

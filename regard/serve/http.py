@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 from regard.core.errors import UserError
 from regard.core.inputs import kind_name
 from regard.core.protocols import Bounded, Stepper
-from regard.look.compact import as_json, pack
 from regard.look.log_curves import training_curves
 from regard.serve import schema, work
 from regard.serve.completions import collected, prepared, streamed
@@ -104,12 +103,29 @@ def _add_openai(app: FastAPI, engine: Engine, limits: Limits) -> None:
     async def completions(asked: schema.Completion, request: Request) -> Response:
         """Continuations of a prompt; with `stream`, as events while they are generated."""
         run = find(engine.runs, asked.model)
-        job, completed = await _aside(asked.prompt, partial(prepared, run, asked, limits))
-        engine.submit(job)
+        made = await _aside(asked.prompt, partial(prepared, run, asked, limits))
+        job, completed, scoring = made.job, made.completed, made.scoring
+        if scoring is not None:
+            engine.submit(scoring)
+            scores = await _waited(engine, scoring, request, asyncio.wrap_future(scoring.answer))
+            completed.add_scores(scoring.question, scores)
+        if job is not None:
+            engine.submit(job)
         if asked.stream:
             usage = asked.stream_options is not None and asked.stream_options.include_usage
             return Events(streamed(job, completed, usage), engine, job)
+        if job is None:
+            return answer(await collected(job, completed))
         return answer(await _waited(engine, job, request, collected(job, completed)))
+
+    @app.post("/v1/embeddings", response_model=schema.EmbeddingList)
+    async def embeddings(asked: schema.Embed, request: Request) -> Response:
+        """A vector for each text, pooled as the folder of the run has it."""
+        run = find(engine.runs, asked.model)
+        job = await _aside(asked.input, partial(work.embedding, run, asked, limits))
+        engine.submit(job)
+        found = await _waited(engine, job, request, asyncio.wrap_future(job.answer))
+        return answer(found)
 
 
 def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
@@ -129,13 +145,13 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
     async def translate(asked: schema.Translate, request: Request) -> Response:
         """Lines translated; those of several requests are searched together."""
         found = await asked_of(request, asked, lambda run: work.translating(run, asked, limits))
-        return answer({"model": asked.model, "translations": work.translation_form(found)})
+        return answer({"model": asked.model, "translations": found})
 
     @app.post("/api/predict", response_model=schema.PredictionObject)
     async def predict(asked: schema.InputRequest, request: Request) -> Response:
         """A prediction for an input: the next token, a translation, a class."""
         found = await asked_of(request, asked, lambda run: work.predicting(run, asked, limits))
-        return answer(work.prediction_form(found))
+        return answer(found)
 
     @app.post("/api/intervene", response_model=schema.Intervened)
     async def intervene(asked: schema.Intervene, request: Request) -> Response:
@@ -143,18 +159,21 @@ def _add_questions(app: FastAPI, engine: Engine, limits: Limits) -> None:
         before, after = await asked_of(
             request, asked, lambda run: work.intervening(run, asked, limits)
         )
-        forms = {"before": work.prediction_form(before), "after": work.prediction_form(after)}
-        return answer(forms)
+        return answer({"before": before, "after": after})
 
     @app.post("/api/attention", response_model=dict[str, object])
     async def attention(asked: schema.Attention, request: Request) -> Response:
         """The attention weights of a model for an input."""
-        found = await asked_of(request, asked, lambda run: work.showing(run, asked, limits))
-        if asked.form == "packed":
-            made = await asyncio.to_thread(lambda: as_json(pack(found.payloads, title=found.title)))
-            return Response(made, media_type="application/json")
-        plain = [json.loads(payload.to_json()) for payload in found.payloads]
-        return answer({"payloads": plain})
+        run = find(engine.runs, asked.model)
+        job = await _aside(asked.text or "", partial(work.showing, run, asked, limits))
+        engine.submit(job)
+        try:
+            found = await _result(request, asyncio.wrap_future(job.answer))
+            made = await asyncio.to_thread(work.attention_form, found, asked.form)
+        except BaseException:
+            engine.leave(job)
+            raise
+        return LargeAnswer(made, engine, job)
 
 
 def _add_runs(app: FastAPI, engine: Engine) -> None:
@@ -239,6 +258,14 @@ async def _waited(
     engine: Engine, job: Job, request: Request, result: Awaitable[_Answer]
 ) -> _Answer:
     """What comes of a job; if the client leaves first, nothing more is computed."""
+    try:
+        return await _result(request, result)
+    finally:
+        engine.leave(job)
+
+
+async def _result(request: Request, result: Awaitable[_Answer]) -> _Answer:
+    """A result; if the client leaves first, `Gone` is raised."""
     working = asyncio.ensure_future(result)
     gone = asyncio.ensure_future(_disconnected(request.receive))
     try:
@@ -247,7 +274,6 @@ async def _waited(
             raise Gone
         return working.result()
     finally:
-        engine.leave(job)
         working.cancel()
         gone.cancel()
 
@@ -261,7 +287,7 @@ async def _disconnected(receive: Receive) -> None:
 class Events(Response):
     """A stream of events that ends when the client leaves."""
 
-    def __init__(self, events: AsyncIterator[str], engine: Engine, job: Job) -> None:
+    def __init__(self, events: AsyncIterator[str], engine: Engine, job: Job | None) -> None:
         super().__init__(media_type="text/event-stream")
         del self.headers["content-length"]
         self._events, self._engine, self._job = events, engine, job
@@ -275,7 +301,8 @@ class Events(Response):
             if sending.done():
                 sending.result()
         finally:
-            self._engine.leave(self._job)
+            if self._job is not None:
+                self._engine.leave(self._job)
             sending.cancel()
             gone.cancel()
 
@@ -285,6 +312,21 @@ class Events(Response):
         async for each in self._events:
             await send({"type": "http.response.body", "body": each.encode(), "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class LargeAnswer(Response):
+    """JSON that is so large that the engine counts how many are in memory."""
+
+    def __init__(self, made: str | bytes, engine: Engine, job: Job) -> None:
+        super().__init__(made, media_type="application/json")
+        self._engine, self._job = engine, job
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._engine.leave(self._job)
 
 
 def answer(made: object) -> Response:

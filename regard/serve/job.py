@@ -24,6 +24,13 @@ class Job(ABC):
     """The name of the run that is asked."""
     left = False
     """Has the client gone? Then nothing more is to be computed for it."""
+    unsent = False
+    """For the engine: is its large answer in memory?"""
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """How much is to be computed: tokens, times the beam of a search."""
 
     @property
     @abstractmethod
@@ -53,6 +60,8 @@ class Writing(Job):
     patient: bool = False
     """Waking up for every token would cost the event loop more than the rest of a request."""
     pieces: "asyncio.Queue[list[TextPiece] | BaseException]" = field(default_factory=asyncio.Queue)
+    state_bytes: int = 0
+    """What its texts may keep in memory until they end."""
     held: list[TextPiece] = field(default_factory=list)
     """For the engine alone: what was not handed out yet."""
 
@@ -61,14 +70,22 @@ class Writing(Job):
         """One for each text."""
         return sum(prompt.request.samples for prompt in self.prompts)
 
+    @property
+    def cost(self) -> int:
+        """The tokens of its prompts, and those that it may write."""
+        return sum(
+            len(each.tokens) + each.request.samples * (each.request.max_tokens or 0)
+            for each in self.prompts
+        )
+
     def fail(self, error: BaseException) -> None:
         """The last thing in the queue."""
         self.pieces.put_nowait(error)
 
 
-_Work = Callable[[Sequence[_Question], Callable[[], None]], Sequence[_Answer]]
-"""Answers questions of one kind, all at once. What it is given besides is to be called now and
-then: it raises `Gone` when nobody waits any more."""
+_Work = Callable[[Sequence[_Question]], Sequence[_Answer]]
+"""Answers questions of one kind, all at once. It calls `between_steps` (core/steps.py) now and
+then, which raises `Gone` when nobody waits any more."""
 
 
 class Gone(Exception):  # noqa: N818 (nothing went wrong)
@@ -84,12 +101,21 @@ class Asking(Job, Generic[_Question, _Answer]):
     """Questions of one kind may be answered by one call of `work`."""
     question: _Question
     work: _Work[_Question, _Answer]
+    work_size: int = 1
+    """Its tokens, times the beam of a search."""
+    large: bool = False
+    """Is the answer so large that only a few may be in memory at the same time?"""
     answer: "Future[_Answer]" = field(default_factory=Future)
 
     @property
     def rows(self) -> int:
         """None."""
         return 0
+
+    @property
+    def cost(self) -> int:
+        """As it was given."""
+        return self.work_size
 
     def fail(self, error: BaseException) -> None:
         """Unless it was answered, or nobody waits."""

@@ -41,6 +41,18 @@ class Limits:
     """Prompt and answer together, where the model has no context limit."""
     lines: int = 64
     """To translate in one request."""
+    work: int = 131_072
+    """Of one translation: tokens of all its lines times the beam."""
+    waiting: int = 262_144
+    """Work of the requests that wait for one run, unless it is a single one."""
+    together: int = 16_384
+    """Work of requests that are searched together; one that is larger is searched alone."""
+    state_bytes: int = 160_000_000
+    """What the texts that one run writes may keep in memory (keys and values, say)."""
+    active: int = 8
+    """Requests whose answers are computed in turns, two of each run at most."""
+    unsent: int = 2
+    """Answers with attention weights that are computed or sent at the same time."""
     files: InputLimits = _FILES
     """Of one input that is no text: an image, a sound."""
     connections: int = 2000
@@ -56,6 +68,12 @@ class Limits:
             "characters",
             "tokens",
             "lines",
+            "work",
+            "waiting",
+            "together",
+            "state_bytes",
+            "active",
+            "unsent",
         ):
             positive(name, getattr(self, name))
         for name in ("body_seconds", "head_seconds", "seconds"):

@@ -41,7 +41,9 @@ class Completion(RequestBody):
     prompt: str | list[str] | list[_Token] | list[list[_Token]] = Field(
         "", description="A text, some texts, or their tokens. Of nothing, anything may begin."
     )
-    max_tokens: int | None = Field(16, ge=1, le=1_000_000)
+    max_tokens: int | None = Field(
+        16, ge=0, le=1_000_000, description="With 0 and echo, the prompt is scored."
+    )
     temperature: float | None = Field(1.0, ge=0, le=100, description="0 is the likeliest token.")
     top_p: float | None = Field(1.0, gt=0, le=1)
     n: int | None = Field(1, ge=1, le=128, description="How many texts for each prompt; at most 4.")
@@ -198,8 +200,9 @@ class Logprobs(BaseModel):
     """How likely the model held each token of a text."""
 
     tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    token_logprobs: list[float | None]
+    """The first token of a prompt has none."""
+    top_logprobs: list[dict[str, float] | None] | None
     text_offset: list[int]
 
 
@@ -231,6 +234,41 @@ class CompletionObject(BaseModel):
     usage: Usage | None = None
 
 
+class Embed(RequestBody):
+    """POST /v1/embeddings."""
+
+    model: _Model
+    input: str | list[str] = Field(description="A text, or several.")
+    encoding_format: Literal["float", "base64"] = "float"
+    user: str | None = Field(None, max_length=1000)
+    dimensions: None = None
+
+
+class EmbeddingObject(BaseModel):
+    """The vector of one text."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int
+    embedding: list[float] | str
+    """Numbers; or as base 64, little-endian numbers of 32 bits."""
+
+
+class EmbeddingUsage(BaseModel):
+    """How much was read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class EmbeddingList(BaseModel):
+    """The vectors of all texts."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingObject]
+    model: str
+    usage: EmbeddingUsage
+
+
 class TranslationObject(BaseModel):
     """What became of one line."""
 
@@ -238,6 +276,8 @@ class TranslationObject(BaseModel):
     score: float | None
     others: list[str]
     """The next best, if they were asked for."""
+    truncated: bool
+    """Was the line longer than the model reads, so that its end was left out?"""
 
 
 class Translations(BaseModel):
@@ -261,6 +301,8 @@ class PredictionObject(BaseModel):
     text: str | None
     choices: list[ChoiceObject]
     labels: list[str]
+    truncated: bool
+    """Was the input longer than the model reads, so that its end was left out?"""
 
 
 class Intervened(BaseModel):

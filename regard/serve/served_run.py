@@ -5,6 +5,7 @@ The command line opens runs and makes these, so that the server imports neither 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,7 @@ from regard.core.protocols import Selectable, Stepper
 from regard.data import Tokeniser
 from regard.look import Payload
 from regard.serve.errors import Refused
+from regard.serve.state_size import StateSize, state_size
 from regard.tasks.abilities import Generates, Prediction, Translates
 from regard.tasks.task import OpenTask
 
@@ -63,6 +65,10 @@ class Served:
     """In eval mode; None for a run that is not trained yet, which has only curves."""
     look: _Look = field(repr=False)
     predict: _Predict = field(repr=False)
+    embed: Callable[[Sequence[str]], list[list[float]]] | None = field(default=None, repr=False)
+    """A vector for each text; a UserError for a model that has none."""
+    special: bool = False
+    """May prompts spell special tokens?"""
     sites: tuple[str, ...] = ()
     """The names of its attention sites."""
     example: str = ""
@@ -93,6 +99,12 @@ class Served:
         if not isinstance(self.opened, Generates) or not isinstance(model, Stepper):
             raise self.unsupported("generation")
         return model, self.opened.tokeniser
+
+    @cached_property
+    def state_size(self) -> StateSize:
+        """The memory that its model keeps of a text that it writes."""
+        stepper, _ = self.writer
+        return state_size(stepper, next(self.trained.parameters()).device)
 
     @property
     def ends(self) -> frozenset[int]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from regard.core.allocation import share_freed_memory
 from regard.core.errors import UserError
 from regard.serve.engine import Engine
 from regard.serve.guard import Doors, turning_away
@@ -105,6 +106,7 @@ def server(
 ) -> Server:
     """A server that is ready to run."""
     check_address(host, key)
+    share_freed_memory()
     if limits is None:
         takes_files = any(run.takes_files for run in runs)
         limits = Limits(body=FILE_BODY) if takes_files else Limits()

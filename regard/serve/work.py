@@ -1,67 +1,36 @@
 """Work: the jobs of requests that are answered whole."""
 
+import struct
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TypeVar
 
-from torch import Tensor, nn
-
 from regard.core.errors import UserError, choose
 from regard.core.inputs import INPUTS, Input, Text, Written, kind_name, read_request, written_kind
-from regard.core.protocols import Batch, Bounded, Selectable, Stepper
+from regard.core.protocols import Bounded
+from regard.core.steps import between_steps
 from regard.look import Payload
+from regard.look.compact import as_json, pack
 from regard.serve.errors import Refused, too_long, wrong
 from regard.serve.job import Asking
 from regard.serve.limits import Limits
-from regard.serve.schema import Attention, InputRequest, Intervene, Part, Translate
+from regard.serve.schema import Attention, Embed, InputRequest, Intervene, Part, Translate
 from regard.serve.served_run import Served
 from regard.tasks.abilities import Outputs, Prediction
 
-_Check = Callable[[], None]
 _Found = TypeVar("_Found")
+_Form = dict[str, object]
+"""An answer as a client reads it."""
 
 _MOST_WEIGHTS = 4_000_000
 """Of one head of each site that is shown: 12 layers of 512 tokens have 3.1 million."""
 
 
-class Interruptible(nn.Module):
-    """A Stepper that checks before each step whether a client still waits."""
-
-    def __init__(self, model: nn.Module, check: _Check) -> None:
-        super().__init__()
-        self.model, self.check = model, check
-
-    def start(self, source: Batch) -> Selectable:
-        """The state before the first token."""
-        return self._stepper().start(source)
-
-    def step(self, tokens: Tensor, state: Selectable) -> tuple[Tensor, Selectable]:
-        """Logits of the next token, unless all clients have left."""
-        self.check()
-        return self._stepper().step(tokens, state)
-
-    def _stepper(self) -> Stepper[Selectable]:
-        if not isinstance(self.model, Stepper):
-            raise UserError(
-                f"a {type(self.model).__name__} cannot translate: it has no start and step"
-            )
-        return self.model
-
-
-class BoundedInterruptible(Interruptible):
-    """The same of a model that can read only so many tokens."""
-
-    @property
-    def context_limit(self) -> int:
-        """The most tokens it can read."""
-        assert isinstance(self.model, Bounded)
-        return self.model.context_limit
-
-
 def translating(
     run: Served, request: Translate, limits: Limits
-) -> Asking[Sequence[Input], list[Outputs]]:
+) -> Asking[Sequence[tuple[Input, bool]], list[_Form]]:
     """The job of a translation; inputs of several requests are searched together."""
     model, task = run.translator
     given = request.text if request.text is not None else request.input
@@ -75,41 +44,53 @@ def translating(
     else:
         values = request.input if isinstance(request.input, list) else [request.input]
         inputs = [_file_input(run, each, request.kind, limits) for each in values]
-    for each in inputs:
-        _check_length(run, each, limits)
+    lengths = [_check_length(run, each, limits) for each in inputs]
     usual = task.beam
     width = request.beam or max(usual.width, request.n)
     if request.n > width:
         raise wrong("n", f"n={request.n} translations need a beam of as many, not {width}")
     groups = usual.groups if width == usual.width else 1
     beam = replace(usual, width=width, n_best=request.n, groups=groups)
+    cost = (sum(lengths) + len(lengths)) * width
+    if cost > limits.work:
+        raise wrong(
+            "beam" if request.beam else "text",
+            f"{sum(lengths):,} tokens searched with a beam of {width} are too much work; tokens "
+            f"times beam may be {limits.work:,}: give fewer or shorter lines, or a smaller beam",
+            code="too_much_work",
+        )
 
-    def work(questions: Sequence[Sequence[Input]], check: _Check) -> list[list[Outputs]]:
-        kind = BoundedInterruptible if isinstance(model, Bounded) else Interruptible
-        every = [each for question in questions for each in question]
-        done = iter(task.translate(kind(model, check), every, beam=beam))
-        return [[next(done) for _ in question] for question in questions]
+    def work(questions: Sequence[Sequence[tuple[Input, bool]]]) -> list[list[_Form]]:
+        every = [each for question in questions for each, _ in question]
+        done = iter(task.translate(model, every, beam=beam))
+        return [[translation_form(next(done), cut) for _, cut in lines] for lines in questions]
 
-    return Asking(run.name, ("translate", beam), tuple(inputs), work)
+    lines = tuple((each, is_cut(run, n)) for each, n in zip(inputs, lengths, strict=True))
+    return Asking(run.name, ("translate", beam), lines, work, work_size=cost)
 
 
-def predicting(run: Served, request: InputRequest, limits: Limits) -> Asking[Input, Prediction]:
+def predicting(run: Served, request: InputRequest, limits: Limits) -> Asking[Input, _Form]:
     """The job of a prediction."""
-    given, _ = _input_of(run, request, limits)
-    return Asking(run.name, object(), given, _each(lambda each: run.predict(each, ())))
+    given, length = _input_of(run, request, limits)
+    cut = is_cut(run, length)
+    work = _each(lambda each: prediction_form(run.predict(each, ()), cut))
+    return Asking(run.name, object(), given, work, work_size=length)
 
 
 def intervening(
     run: Served, request: Intervene, limits: Limits
-) -> Asking[Input, tuple[Prediction, Prediction]]:
+) -> Asking[Input, tuple[_Form, _Form]]:
     """The job of an intervention: predictions without the changes, and with them."""
-    given, _ = _input_of(run, request, limits)
+    given, length = _input_of(run, request, limits)
     changes = [edit.change() for edit in request.edits]
 
-    def both(each: Input) -> tuple[Prediction, Prediction]:
-        return run.predict(each, ()), run.predict(each, changes)
+    cut = is_cut(run, length)
 
-    return Asking(run.name, object(), given, _each(both))
+    def both(each: Input) -> tuple[_Form, _Form]:
+        before, after = run.predict(each, ()), run.predict(each, changes)
+        return prediction_form(before, cut), prediction_form(after, cut)
+
+    return Asking(run.name, object(), given, _each(both), work_size=2 * length)
 
 
 @dataclass(frozen=True)
@@ -138,17 +119,83 @@ def showing(run: Served, request: Attention, limits: Limits) -> Asking[Input, Sh
     def show(each: Input) -> ShownAttention:
         return ShownAttention(each.title, run.look(each, sites, heads, changes))
 
-    return Asking(run.name, object(), given, _each(show))
+    return Asking(run.name, object(), given, _each(show), work_size=length, large=True)
 
 
-def _each(answer: Callable[[Input], _Found]) -> Callable[[Sequence[Input], _Check], list[_Found]]:
+def embedding(run: Served, request: Embed, limits: Limits) -> Asking[Sequence[str], _Form]:
+    """The job of vectors for texts, in OpenAI's form."""
+    texts = [request.input] if isinstance(request.input, str) else request.input
+    embed, _ = run.embed, run.trained
+    if embed is None:
+        raise run.unsupported("embeddings")
+    if not 0 < len(texts) <= limits.lines:
+        raise wrong("input", f"{len(texts)} texts were given; 1 to {limits.lines} are allowed")
+    if not all(each.strip() for each in texts):
+        raise wrong("input", "a text is empty", code="empty_text")
+    lengths = [_check_length(run, _text_input(run, each, limits), limits) for each in texts]
+    in_base64 = request.encoding_format == "base64"
+
+    def work(questions: Sequence[Sequence[str]]) -> list[_Form]:
+        return [made([embedded(each) for each in some]) for some in questions]
+
+    def embedded(text: str) -> list[float]:
+        between_steps()
+        try:
+            return embed([text])[0]
+        except UserError as error:
+            raise wrong("model", str(error), code="wrong_task") from None
+
+    def made(vectors: Sequence[Sequence[float]]) -> _Form:
+        rows = [
+            b64encode(struct.pack(f"<{len(each)}f", *each)).decode() if in_base64 else list(each)
+            for each in vectors
+        ]
+        data = [
+            {"object": "embedding", "index": number, "embedding": row}
+            for number, row in enumerate(rows)
+        ]
+        usage = {"prompt_tokens": sum(lengths), "total_tokens": sum(lengths)}
+        return {"object": "list", "data": data, "model": request.model, "usage": usage}
+
+    return Asking(run.name, object(), texts, work, work_size=sum(lengths))
+
+
+def _each(answer: Callable[[Input], _Found]) -> Callable[[Sequence[Input]], list[_Found]]:
     """Inputs answered one by one."""
 
-    def work(inputs: Sequence[Input], check: _Check) -> list[_Found]:
-        check()
-        return [answer(each) for each in inputs]
+    def work(inputs: Sequence[Input]) -> list[_Found]:
+        found = []
+        for each in inputs:
+            between_steps()
+            found.append(answer(each))
+        return found
 
     return work
+
+
+def is_cut(run: Served, length: int) -> bool:
+    """Does the model of a run read only the beginning of an input of so many tokens?"""
+    most = run.opened.read_limit
+    return most is not None and length > most
+
+
+_MOST_PLAIN = 1_000_000
+"""Attention weights that are given as plain numbers."""
+
+
+def attention_form(found: ShownAttention, form: str) -> str | bytes:
+    """Attention weights as a client reads them."""
+    if form == "packed":
+        return as_json(pack(found.payloads, title=found.title))
+    count = sum(each.weights.size for each in found.payloads)
+    if count > _MOST_PLAIN:
+        raise wrong(
+            "form",
+            f"{count:,} weights are too many for plain numbers, at most {_MOST_PLAIN:,}: name "
+            "sites and heads, or take the packed form",
+            code="too_much_to_show",
+        )
+    return f'{{"payloads":[{",".join(each.to_json() for each in found.payloads)}]}}'
 
 
 def _input_of(run: Served, request: InputRequest, limits: Limits) -> tuple[Input, int]:
@@ -212,16 +259,14 @@ def _check_length(run: Served, given: Input, limits: Limits) -> int:
     return length
 
 
-def translation_form(every: Sequence[Outputs]) -> list[dict[str, object]]:
-    """Translations as a client reads them."""
-    return [
-        {
-            "text": each.text,
-            "score": score_of(each),
-            "others": [output.text for output in each.outputs[1:]],
-        }
-        for each in every
-    ]
+def translation_form(outputs: Outputs, cut: bool) -> _Form:
+    """A translation as a client reads it; `cut` if only the beginning of the line was read."""
+    return {
+        "text": outputs.text,
+        "score": score_of(outputs),
+        "others": [output.text for output in outputs.outputs[1:]],
+        "truncated": cut,
+    }
 
 
 def score_of(outputs: Outputs) -> float | None:
@@ -230,9 +275,10 @@ def score_of(outputs: Outputs) -> float | None:
     return found if found is None or isfinite(found) else None
 
 
-def prediction_form(prediction: Prediction) -> dict[str, object]:
-    """A prediction as a client reads it."""
+def prediction_form(prediction: Prediction, cut: bool) -> _Form:
+    """A prediction as a client reads it; `cut` if only the beginning of the input was read."""
     return {
+        "truncated": cut,
         "tokens": list(prediction.tokens),
         "text": prediction.text or None,
         "choices": [{"text": c.text, "probability": c.probability} for c in prediction.choices],

@@ -99,6 +99,27 @@ class Generates(Protocol):
 
 
 @dataclass(frozen=True)
+class TokenScores:
+    """How probable each token of a text is after those before it; the first has none before it."""
+
+    logs: tuple[float | None, ...]
+    """Log-probabilities."""
+    alternatives: tuple[tuple[tuple[int, float], ...] | None, ...]
+    """The most probable tokens at each place, with theirs."""
+
+
+@runtime_checkable
+class ScoresTokens(Protocol):
+    """A task whose models give a probability to each token of a text."""
+
+    def token_scores(
+        self, model: nn.Module, tokens: Sequence[int], alternatives: int = 0
+    ) -> TokenScores:
+        """The scores of the tokens of a text."""
+        ...
+
+
+@dataclass(frozen=True)
 class Output:
     """One output for an input: a translation, a caption, a transcript."""
 

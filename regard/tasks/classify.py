@@ -127,6 +127,12 @@ class Classification(Labelling):
         return InputTemplate(before=(start,), between=(delimiter,), after=(extract,))
 
     @property
+    def read_limit(self) -> int | None:
+        """The maximum length without special tokens."""
+        marks = 0 if self.template is None else self.template.size(len(self.data.text))
+        return None if self.data.max_length is None else self.data.max_length - marks
+
+    @property
     def problem(self) -> Problem:
         """What a label is."""
         return PROBLEMS[self.data.problem]

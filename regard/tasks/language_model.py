@@ -38,7 +38,14 @@ from regard.data.text.files import STDIN
 from regard.decode import GenerationRequest, TextPiece, stream_text
 from regard.decode.sliding import SlidingStepper
 from regard.outputs.next_token import NextTokens
-from regard.tasks.abilities import Choice, LastPrediction, Prediction, Reading, Subject
+from regard.tasks.abilities import (
+    Choice,
+    LastPrediction,
+    Prediction,
+    Reading,
+    Subject,
+    TokenScores,
+)
 from regard.tasks.drafts import language_draft
 from regard.tasks.over_texts import check_window, warn_once
 from regard.tasks.sampling import every_batch, take_rows
@@ -244,6 +251,28 @@ class LanguageModelling(Tokenised):
             yield from stream_text(sliding, [tokens], self.tokeniser, request, stops=stops)
             return
         yield from stream_text(stepper, [tokens], self.tokeniser, request, stops=stops)
+
+    def token_scores(
+        self, model: nn.Module, tokens: Sequence[int], alternatives: int = 0
+    ) -> TokenScores:
+        """Log p of each token after those before it, and of the most probable ones there."""
+        if len(tokens) < 2:
+            return TokenScores((None,) * len(tokens), (None,) * len(tokens))
+        device = next(model.parameters()).device
+        ids = torch.tensor([tokens], device=device)  # [1,T]
+        with eval_mode(model), torch.no_grad():
+            output = NextTokens.of(model, {"tokens": ids[:, :-1]}, None)
+            if not alternatives:
+                logs = output.log_probability(ids[:, 1:])[0]  # [T]
+                return TokenScores((None, *logs.tolist()), (None,) * len(tokens))
+            every = output.logits()[0].float().log_softmax(-1)  # [T,V]
+        logs = every.gather(1, ids[0, 1:, None]).squeeze(1)  # [T]
+        best = every.topk(min(alternatives, every.shape[1]))
+        tops = [
+            tuple(zip(numbers, values, strict=True))
+            for numbers, values in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+        return TokenScores((None, *logs.tolist()), (None, *tops))
 
     def predict(self, model: nn.Module, inputs: Sequence[Input]) -> list[Prediction]:
         """The most probable next tokens after each text."""

@@ -178,6 +178,12 @@ class Tagging(Labelling):
         tags = known if data.scheme == "none" else all_tags(known, data.learn)
         return cls(data, folder, tokeniser, tuple(sorted(tags, key=lambda t: (t != OUTSIDE, t))))
 
+    @property
+    def read_limit(self) -> int | None:
+        """The maximum length without special tokens, where these are added."""
+        template, most = self.tokeniser.template, self.data.max_length
+        return None if template is None or most is None else most - template.size(1)
+
     def numbers_of(self, texts: Sequence[Sequence[str]]) -> EncodedTexts:
         """Sentences of words as numbers."""
         if self.tokeniser.template is not None:

@@ -17,6 +17,7 @@ from torch import nn
 from regard.core.atomic import replace_atomically
 from regard.core.config import Config, parse
 from regard.core.errors import UserError, nearest
+from regard.core.folder import read_json
 from regard.core.inputs import (
     LOCAL_LIMITS,
     Input,
@@ -182,6 +183,11 @@ class OpenTask(ABC):
         return len(given.title) if self.reads is None else len(self.reads.encode(given.title))
 
     @property
+    def read_limit(self) -> int | None:
+        """The most tokens that are read of an input, whose rest is left out; None is no limit."""
+        return None
+
+    @property
     def tokenisers(self) -> tuple[Tokeniser, ...]:
         """Those that a checkpoint of this task holds: of the source, and of the target if there
         is one."""
@@ -307,8 +313,7 @@ def write_labels(path: Path, labels: Sequence[str]) -> None:
 
 def read_labels(path: Path) -> tuple[str, ...]:
     """The classes of a run."""
-    try:
-        labels = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{path}: the classes of this run cannot be read: {problem}") from None
+    labels = read_json(path)
+    if not isinstance(labels, list) or not all(isinstance(each, str) for each in labels):
+        raise UserError(f"{path}: the classes of this run must be a list of texts")
     return tuple(str(each) for each in labels)

@@ -370,6 +370,11 @@ class Translation(OpenTask):
         return readable(text_of(given, "translate"), self.data)
 
     @property
+    def read_limit(self) -> int | None:
+        """The maximum length, if longer sources are cut."""
+        return self.data.max_length if self.data.too_long == "cut" else None
+
+    @property
     def search_batch(self) -> int:
         """How many texts are searched together."""
         return self.data.evaluate_batch

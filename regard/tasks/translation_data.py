@@ -58,14 +58,14 @@ class Generated(Config):
 class Searching(Config):
     """How outputs are searched for: the settings of decode/beam.py that recipes choose."""
 
-    width: PositiveInt = 4
+    width: int = Field(4, ge=1, le=1000)
     """Of the beam; 1 is greedy."""
     length_penalty: Literal["none", "gnmt", "average"] = "gnmt"
     alpha: float = Field(0.6, ge=0)
     """The exponent of the length penalty."""
-    max_length: PositiveInt = 50
+    max_length: int = Field(50, ge=1, le=100_000)
     """The most tokens of an output, and for every token of the source ..."""
-    max_per_source: float = Field(1.0, ge=0)
+    max_per_source: float = Field(1.0, ge=0, le=1000)
     """... so many more."""
     no_repeat: NonNegativeInt = 0
     """No sequence of so many tokens is written twice; 0 is off."""

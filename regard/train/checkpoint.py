@@ -19,6 +19,7 @@ from torch import Tensor
 
 from regard.core.atomic import sync_folder
 from regard.core.errors import UserError
+from regard.core.folder import SETTINGS_BYTES, read_bytes
 from regard.train.durable import FileDigest, tensor_pieces, write_durably
 
 _FORMAT = 1
@@ -124,7 +125,9 @@ class Checkpoints:
     def load(self, update: int) -> Checkpoint:
         """Read a checkpoint; raises CorruptCheckpointError if any byte has changed."""
         path = self.path(update)
-        digests = _read_manifest(path)
+        digests = read_manifest(path / MANIFEST_FILE)
+        if FACTS_FILE not in digests:
+            raise CorruptCheckpointError(f"{path / MANIFEST_FILE} has no {FACTS_FILE}")
         contents = {name: _read_checked(path / name, each) for name, each in digests.items()}
         return Checkpoint(
             update=update,
@@ -201,29 +204,47 @@ def _sealed(body: Mapping[str, object]) -> bytes:
     return json.dumps({**body, "sha256": seal}, indent=1, sort_keys=True).encode()
 
 
-def _read_manifest(folder: Path) -> dict[str, FileDigest]:
-    """The digest of each file, from the manifest of a checkpoint."""
-    text = _read_bytes(folder / MANIFEST_FILE)
+def read_manifest(path: Path) -> dict[str, FileDigest]:
+    """The digest of each file of a manifest's folder."""
+    text = _read_bytes(path)
     try:
         body = json.loads(text)
-    except ValueError:
-        raise CorruptCheckpointError(f"{folder / MANIFEST_FILE} is not readable as JSON") from None
+    except (ValueError, RecursionError):
+        raise CorruptCheckpointError(f"{path} is not readable as JSON") from None
     if isinstance(body, dict):
         body.pop("sha256", None)
     # Serialised again and compared byte by byte: even whitespace must match.
     if not isinstance(body, dict) or _sealed(body) != text:
-        raise CorruptCheckpointError(f"{folder / MANIFEST_FILE} does not match its own checksum")
+        raise CorruptCheckpointError(f"{path} does not match its own checksum")
+    if not _is_manifest(body):
+        raise CorruptCheckpointError(f"{path} is no manifest")
     if body["format"] > _FORMAT:
         raise UserError(
-            f"{folder} has format {body['format']}, and this version of regard reads up to "
-            f"{_FORMAT}: update regard to resume from it"
+            f"{path} has format {body['format']}, and this version of regard reads up to "
+            f"{_FORMAT}: update regard to read it"
         )
     return {name: FileDigest(each["bytes"], each["sha256"]) for name, each in body["files"].items()}
 
 
+def _is_manifest(body: Mapping[str, object]) -> bool:
+    """Does it have a format, and the length and sum of files of its own folder?"""
+    files = body.get("files")
+    return (
+        type(body.get("format")) is int
+        and isinstance(files, dict)
+        and all(
+            Path(name).name == name
+            and isinstance(each, dict)
+            and type(each.get("bytes")) is int
+            and isinstance(each.get("sha256"), str)
+            for name, each in files.items()
+        )
+    )
+
+
 def _read_checked(path: Path, digest: FileDigest) -> bytes:
     """The bytes of a file, verified against its digest."""
-    data = _read_bytes(path)
+    data = _read_bytes(path, max(digest.bytes, SETTINGS_BYTES))
     if len(data) != digest.bytes:
         raise CorruptCheckpointError(f"{path} has {len(data)} bytes instead of {digest.bytes}")
     if hashlib.sha256(data).hexdigest() != digest.sha256:
@@ -231,8 +252,8 @@ def _read_checked(path: Path, digest: FileDigest) -> bytes:
     return data
 
 
-def _read_bytes(path: Path) -> bytes:
+def _read_bytes(path: Path, most: int = SETTINGS_BYTES) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CorruptCheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+        return read_bytes(path, most)
+    except UserError as error:
+        raise CorruptCheckpointError(str(error)) from None

@@ -139,7 +139,7 @@ def test_a_folder_without_a_tokeniser_is_told_what_is_missing(tmp_path: Path) ->
         ('{"a": true}', "", "should have a number"),
         ("{}", "", "empty vocabulary"),
         ("[1]", "", "JSON object"),
-        ("{", "", "no JSON"),
+        ("{", "", "not JSON"),
         ('{"a": 0}', "#version: 0.2\na\n", r"merges\.txt:2: a pair was expected"),
         ('{"a": 0}', "a b c\n", r"merges\.txt:1: a pair was expected"),
         ('{"a": 0}', "a b\n", "is not a valid tokenizer"),

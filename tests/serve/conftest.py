@@ -96,7 +96,8 @@ Start = Callable[..., Live]
 def start(runs: list[Served]) -> Iterator[Start]:
     """Start a server: `start(key=..., limits=...)`; all of them end with the session.
 
-    It has all runs, the `only` one of a name, or the `other` one that is given.
+    It has all runs, the `only` one of a name, or the `other` one that is given,
+    with `also` one of a name if there is to be a second.
     """
     going: list[tuple[Server, threading.Thread]] = []
 
@@ -106,8 +107,11 @@ def start(runs: list[Served]) -> Iterator[Start]:
         limits: Limits | None = None,
         only: str = "",
         other: Served | None = None,
+        also: str = "",
     ) -> Live:
-        chosen = [run for run in runs if not only or run.name == only] if other is None else [other]
+        named = [run for run in runs if run.name == also]
+        every = [run for run in runs if not only or run.name == only]
+        chosen = every if other is None else [other, *named]
         made = server(chosen, port=0, key=key, limits=limits)
         where: list[str] = []
         thread = threading.Thread(target=made.listen, args=(where.append,), daemon=True)

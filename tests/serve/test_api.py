@@ -27,7 +27,12 @@ def test_translations_are_those_of_the_run(
 ) -> None:
     made = client.post("/api/translate", json={"model": name, "text": LINES}).json()
     assert [each["text"] for each in made["translations"]] == opened[name].translate(LINES)
-    assert made["translations"][1] == {"text": "", "score": None, "others": []}
+    assert made["translations"][1] == {
+        "text": "",
+        "score": None,
+        "others": [],
+        "truncated": False,
+    }
     one = client.post("/api/translate", json={"model": name, "text": LINES[0], "n": 3}).json()
     (best,) = one["translations"]
     assert best["text"] == made["translations"][0]["text"]

@@ -200,7 +200,7 @@ def test_what_takes_too_long_is_cut_off(hasty: Live) -> None:
 
 def test_a_full_queue_says_when_to_come_back(start: Start) -> None:
     """Sixteen prompts of four texts make the batch full; two more wait; the next is refused."""
-    busy = start(limits=Limits(queued=2), only="rnn")
+    busy = start(limits=Limits(queued=2, waiting=10**6), only="rnn")
     asked = {"model": "rnn", "prompt": ["to"] * 16, "n": 4, "max_tokens": 4000}
     body = json.dumps(asked).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"

@@ -2,6 +2,7 @@
 
 import openai
 import pytest
+import torch
 
 from regard.decode import GenerationRequest, Greedy, Sampling
 from regard.runs.run import Run
@@ -137,7 +138,6 @@ WRONG: dict[str, tuple[dict[str, object], str, str | None]] = {
     "an empty stop": ({"stop": ""}, "at most 4 texts", "stop"),
     "a key nobody knows": ({"extra_body": {"wat": 1}}, "wat", "wat"),
     "a wish that is not granted": ({"presence_penalty": 1.5}, "presence_penalty", None),
-    "log-probabilities of an echo": ({"echo": True, "logprobs": 1}, "echo", "logprobs"),
     "a run that translates": ({"model": "bahdanau"}, "does not support generation", "model"),
 }
 
@@ -164,3 +164,66 @@ def test_an_empty_prompt_is_the_end_of_a_line(ai: openai.OpenAI, opened: dict[st
         ai.completions.create(model="gpt", prompt="", max_tokens=8, temperature=0).choices[0].text
     )
     assert [text] == alone(opened["gpt"], "", GenerationRequest(policy=Greedy(), max_tokens=8))
+
+
+@pytest.mark.parametrize("name", ["gpt", "rnn"])
+def test_an_echo_with_log_probabilities_scores_the_prompt(
+    name: str, ai: openai.OpenAI, opened: dict[str, Run]
+) -> None:
+    """As evaluation harnesses request it: no token is written."""
+    text = "to be or not"
+    made = ai.completions.create(
+        model=name, prompt=[text, "be"], max_tokens=0, echo=True, logprobs=2, temperature=0
+    )
+    first, second = made.choices
+    assert (first.text, second.text) == (text, "be")
+    assert first.finish_reason == "length"
+    assert made.usage is not None
+    assert made.usage.completion_tokens == 0
+    run, logs = opened[name], first.logprobs
+    assert logs is not None
+    ids = run.task.tokeniser.encode(text)  # type: ignore[attr-defined]
+    assert logs.tokens == list(text)
+    assert logs.text_offset == list(range(len(text)))
+    assert logs.token_logprobs is not None
+    assert logs.token_logprobs[0] is None
+    state = run.model.start({"tokens": torch.tensor([ids[:1]])})
+    for place in range(1, len(ids)):  # token by token
+        logits, state = run.model.step(torch.tensor(ids[place - 1 : place]), state)
+        expected = logits[0].log_softmax(-1)
+        assert logs.token_logprobs[place] == pytest.approx(expected[ids[place]].item(), abs=1e-4)
+        assert logs.top_logprobs is not None
+        tops = logs.top_logprobs[place]
+        assert max(tops.values()) == pytest.approx(expected.max().item(), abs=1e-4)
+        assert len(tops) == 2
+
+
+def test_an_echo_goes_on_with_what_is_written(ai: openai.OpenAI) -> None:
+    asked = {"model": "gpt", "prompt": "to be", "max_tokens": 3, "temperature": 0, "logprobs": 1}
+    plain = ai.completions.create(**asked).choices[0]
+    echo = ai.completions.create(**asked, echo=True).choices[0]
+    assert echo.text == "to be" + plain.text
+    assert echo.logprobs is not None
+    assert plain.logprobs is not None
+    assert echo.logprobs.tokens[5:] == plain.logprobs.tokens
+    assert echo.logprobs.token_logprobs[5:] == plain.logprobs.token_logprobs
+    assert echo.logprobs.text_offset == list(range(len(echo.logprobs.tokens)))
+    stream = ai.completions.create(**{**asked, "max_tokens": 0}, echo=True, stream=True)
+    assert "".join(choice.text for chunk in stream for choice in chunk.choices) == "to be"
+    alone = ai.completions.create(**{**asked, "max_tokens": 0, "logprobs": None}).choices[0]
+    assert (alone.text, alone.finish_reason, alone.logprobs) == ("", "length", None)
+
+
+def test_every_route_of_openai_has_its_errors(ai: openai.OpenAI, live: Live) -> None:
+    with pytest.raises(openai.NotFoundError, match="did you mean"):
+        ai.completions.create(model="gtp", prompt="to")
+    with pytest.raises(openai.NotFoundError, match="did you mean"):
+        ai.embeddings.create(model="gtp", input="to")
+    with pytest.raises(openai.BadRequestError, match="vectors of sentences are those of a bert"):
+        ai.embeddings.create(model="gpt", input="to")
+    with pytest.raises(openai.BadRequestError, match="0 texts were given"):
+        ai.embeddings.create(model="gpt", input=[])
+    with pytest.raises(openai.ConflictError, match="not trained yet"):
+        ai.embeddings.create(model="new", input="to")
+    with pytest.raises(openai.NotFoundError, match="POST /v1/embeddings"):
+        ai.chat.completions.create(model="gpt", messages=[{"role": "user", "content": "to"}])

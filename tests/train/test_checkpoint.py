@@ -156,7 +156,7 @@ def test_training_says_which_checkpoint_is_corrupt_and_which_it_goes_on_from(
 def test_a_newer_format_is_refused_and_not_taken_for_a_corrupt_one(two: Checkpoints) -> None:
     place = two.path(200)
     (place / "manifest.json").write_bytes(
-        manifest(module._FORMAT + 1, module._read_manifest(place))
+        manifest(module._FORMAT + 1, module.read_manifest(place / "manifest.json"))
     )
     with pytest.raises(UserError, match="has format 2, and this version of regard reads up to 1"):
         two.newest()

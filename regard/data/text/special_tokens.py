@@ -15,7 +15,6 @@ one, the usual spellings are tried.
 ([2, 7, 8, 3, 5, 3], [0, 0, 0, 0, 1, 1])
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from regard.core.errors import UserError
+from regard.core.folder import read_json
 from regard.data.text.pipeline import BOS, EOS, MASK, PAD, UNK
 
 
@@ -211,8 +211,5 @@ def read_special_tokens(path: Path) -> dict[str, str]:
     named = special_tokens_file(path)
     if not named.exists():
         return {}
-    try:
-        held = json.loads(named.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise UserError(f"{named}: is not JSON: {problem}") from None
+    held = read_json(named)
     return special_tokens_in(held) if isinstance(held, Mapping) else {}

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from regard.core.atomic import replace_atomically
 from regard.core.errors import UserError, choose, positive
+from regard.core.folder import VOCABULARY_BYTES, read_text
 from regard.data.text.files import missing_file_error
 from regard.data.text.normalise import RESERVED, Charsmap, NormalisedText
 from regard.data.text.pipeline import (
@@ -60,6 +61,7 @@ from regard.data.text.special_tokens import (
     template_of,
 )
 from regard.data.text.tokenizer_errors import first_use, library_errors
+from regard.data.text.tokenizer_limits import check_tokenizer_file
 from regard.data.text.wordpiece import cached_word_encoder, continuation_tokens, train_wordpieces
 
 _BPE_VOCABULARY = 8192
@@ -164,7 +166,18 @@ class Tokeniser:
     def frames(self) -> InputTemplate:
         """The template of its pipeline, which may be empty."""
         with first_use(self._name):
-            return template_of(self._pipeline)
+            found = template_of(self._pipeline)
+        for each in (found, found.single):
+            ids = (*each.before, *each.between, *each.after)
+            if max(ids, default=0) >= self.vocabulary:
+                raise UserError(
+                    f"{self._name}: the special tokens around a text have ids up to {max(ids)}, "
+                    f"and the vocabulary ends at {self.vocabulary - 1}"
+                )
+            parts = (*each.parts, *(part for some in each.marks or () for part in some))
+            if max(parts) > 1:
+                raise UserError(f"{self._name}: the parts of a pair are 0 and 1, not {max(parts)}")
+        return found
 
     @property
     def template(self) -> InputTemplate | None:
@@ -217,6 +230,19 @@ class Tokeniser:
         whole["added_tokens"] = [held[number] for number in sorted(held)]
         pipeline: Tokenizer = Tokenizer.from_str(json.dumps(whole))
         pipeline.encode_special_tokens = True
+        return pipeline
+
+    def encode_with_specials(self, text: str) -> list[int]:
+        """`encode_prompt` of a text in which special tokens may be spelled, as `<|endoftext|>`."""
+        _writable(text)
+        with library_errors(self._name):
+            ids = self._with_specials.encode(text, add_special_tokens=False).ids
+        return self.frames.apply([ids])[0]
+
+    @cached_property
+    def _with_specials(self) -> Tokenizer:
+        pipeline = Tokenizer.from_str(self.json)
+        pipeline.encode_special_tokens = False
         return pipeline
 
     def encode_all(self, texts: Sequence[str], end: int | None = None) -> Int[Tensor, "T"]:
@@ -309,12 +335,10 @@ class Tokeniser:
 
 def load_tokeniser(path: Path, spelled: Mapping[str, str] | None = None) -> Tokeniser:
     """Read any tokenizer.json; special tokens are `spelled`, or those in the file beside it."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise missing_file_error(path) from None
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UserError(f"{path}: cannot be read: {problem}") from None
+    if not path.exists():
+        raise missing_file_error(path)
+    text = read_text(path, VOCABULARY_BYTES)
+    check_tokenizer_file(text, str(path))
     with first_use(str(path)):
         pipeline = Tokenizer.from_str(text)
     return Tokeniser(pipeline, str(path), read_special_tokens(path) if spelled is None else spelled)
