@@ -16,6 +16,7 @@ from regard import __version__
 from regard.cli import (
     align,
     audit,
+    caption,
     compare,
     cost,
     data,
@@ -52,6 +53,7 @@ app.command("resume")(train.resume)
 app.command("eval")(evaluate.evaluate_run)
 app.command("generate")(generate.generate_texts)
 app.command("translate")(translate.translate_lines)
+app.command("caption")(caption.caption_images)
 app.command("align")(align.align)
 app.command("predict")(predict.predict)
 app.command("report")(report.report)

@@ -38,6 +38,9 @@ from regard.models.translation.luong import Luong
 from regard.models.translation.online_aligner import OnlineAligner
 from regard.models.translation.pointer_generator import PointerGenerator
 from regard.models.translation.transformer import Transformer
+from regard.models.vision.hard_attend_tell import HardAttendTell
+from regard.models.vision.show_and_tell import ShowAndTell
+from regard.models.vision.show_attend_tell import ShowAttendTell
 from regard.models.words.cbow import CBOW
 from regard.models.words.glove import GloVe
 from regard.models.words.skip_gram import SkipGram
@@ -84,5 +87,8 @@ MODELS: dict[str, type[nn.Module]] = {
     "dmn": DMN,
     "snail": SNAIL,
     "snail_policy": SnailPolicy,
+    "show_and_tell": ShowAndTell,
+    "show_attend_tell": ShowAttendTell,
+    "hard_attend_tell": HardAttendTell,
 }
 """Every model by the name a recipe calls it."""

@@ -3,6 +3,7 @@
 from regard.tasks.answer import Answering
 from regard.tasks.bandits import Bandits
 from regard.tasks.bidirectional_lm import BidirectionalLM
+from regard.tasks.caption import Captioning
 from regard.tasks.classify import Classification
 from regard.tasks.few_shot import FewShot
 from regard.tasks.language_model import LanguageModelling
@@ -25,5 +26,6 @@ TASKS: dict[str, type[OpenTask]] = {
     "stories": StoryAnswering,
     "few_shot": FewShot,
     "bandits": Bandits,
+    "caption": Captioning,
 }
 """Every task by the name a recipe calls it."""

@@ -29,6 +29,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "pointer_generator",
         "transformer",
     ),
+    "captioners": ("show_and_tell", "show_attend_tell", "hard_attend_tell"),
     "classifiers": (
         "bert_classifier",
         "bert_tagger",

@@ -96,6 +96,12 @@ CASES: dict[str, tuple[str, str, str]] = {
         'train = "tags.txt"\nvalidation = "tags.txt"\nbatch = 4',
         'kind = "bilstm_crf"\nwidth = 6\nhidden = 6\ncharacters = "none"\ndropout = 0.0',
     ),
+    "caption": (
+        "caption",
+        'captions = "captions.tsv"\nimages = "images"\nvalidation = 0.3\nlayer = "middle"\n'
+        "min_frequency = 1\nbatch = 4\nscores = []",
+        'kind = "show_attend_tell"\nwidth = 4\nhidden = 6\nproject = 5',
+    ),
     "answer": (
         "answer",
         'train = "questions.json"\nvalidation = "questions.json"\nwindow = 32\nstride = 8\n'
@@ -147,6 +153,19 @@ def write_data(folder: Path) -> None:
     ]
     squad = {"version": "1.1", "data": [{"title": "x", "paragraphs": asked}]}
     (folder / "questions.json").write_text(json.dumps(squad))
+    write_images(folder, [f"a {line}" for line in lines[:9]])
+
+
+def write_images(folder: Path, captions: list[str]) -> None:
+    """A small image for each caption, and a file of captions."""
+    from PIL import Image
+
+    (folder / "images").mkdir(exist_ok=True)
+    for number in range(len(captions)):
+        colour = (25 * number % 256, 90, 255 - 25 * number % 256)
+        Image.new("RGB", (16, 12), colour).save(folder / "images" / f"{number}.png")
+    rows = (f"{number}.png\t{caption}\n" for number, caption in enumerate(captions))
+    (folder / "captions.tsv").write_text("".join(rows))
 
 
 def train_all(data: Path, runs: Path, names: Iterable[str] = tuple(CASES)) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from regard.models import MODELS
 from regard.outputs.output import ModelOutput
+from tests.laws import test_captioners as captioners
 from tests.laws import test_classifiers as classifiers
 from tests.laws import test_language_models as language_models
 from tests.laws import test_readers as readers
@@ -84,6 +85,10 @@ def translator(label: str) -> Callable[[], Made]:
     return lambda: (translators.made(label), (translators.texts(),))
 
 
+def captioner(label: str) -> Callable[[], Made]:
+    return lambda: (captioners.built(label), (captioners.batch(),))
+
+
 def word_vectors(name: str, **given: int) -> Callable[[], Made]:
     def made() -> Made:
         batch = {
@@ -122,6 +127,7 @@ ROWS: dict[str, Callable[[], Made]] = {
     **{name: language_model(name) for name in language_models.SMALL},
     **{label: translator(label) for label in translators.ROWS},
     **{row: reader(row) for row in readers.ROWS},
+    **{label: captioner(label) for label in captioners.ROWS},
     **{name: word_vectors(name) for name in ("skip_gram", "cbow", "glove")},
     "subword_skip_gram": word_vectors("subword_skip_gram", buckets=20),
     "elmo": elmo,

@@ -5,6 +5,7 @@ import io
 import lzma
 import random
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 from regard.core.errors import UserError
@@ -58,8 +60,31 @@ def files_in(held: object) -> Iterator[str]:
             yield from files_in(each)
 
 
+PHOTOS = 9
+
+
+def photographs(path: Path) -> None:
+    """A .zip file with a few small images."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(PHOTOS):
+            file = io.BytesIO()
+            Image.new("RGB", (8, 8), (28 * number, 90, 200)).save(file, "PNG")
+            archive.writestr(f"{number}.png", file.getvalue())
+
+
+def captions_for(name: str, lines: list[str]) -> str:
+    """Captions of these images, or a list of some of them."""
+    if "Images" in name:
+        first = {"train": 0, "dev": 5, "test": 7}[name.split("_8k.")[1].split("Images")[0]]
+        return "\n".join(f"{number}.jpg" for number in range(first, min(first + 5, PHOTOS)))
+    rows = ((n, k) for n in range(PHOTOS) for k in range(2))
+    return "".join(f"{n}.jpg#{k}\t{lines[2 * n + k]}\n" for n, k in rows)
+
+
 def written_for(recipe: Recipe, name: str, lines: list[str]) -> str:
     """Text in the form that a recipe's data have."""
+    if recipe.task == "caption":
+        return captions_for(name, lines)
     if recipe.task == "tag" and "glove" not in name:
         return "".join(
             "".join(f"{w} x {t}\n" for w, t in zip(line.split(), TAGS, strict=False)) + "\n"
@@ -105,6 +130,9 @@ def write_texts(folder: Path) -> Path:
                 continue
             if ".tar" in name:
                 archived(path, lines)
+                continue
+            if name.endswith(".zip"):
+                photographs(path)
                 continue
             with OPENERS.get(path.suffix, open)(path, "wt") as file:
                 file.write(written_for(recipe, name, lines))

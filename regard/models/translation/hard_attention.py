@@ -32,64 +32,29 @@ rest is as in the twin, whose trained weights `model.soft` can load.
 torch.Size([1, 2, 10])
 """
 
-from dataclasses import dataclass, replace
-from math import log
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.attention import Sample, SampledRead
-from regard.core.padding import IGNORE
 from regard.core.protocols import Batch, Carry
+from regard.layers.reinforce import ReinforceConfig, ReinforcedAttention, SampledAttention
 from regard.models.translation.bahdanau import Bahdanau, BahdanauState
 from regard.outputs.next_token import SoftmaxOutput
 
-_DECAY = 0.9
-"""The decay of the moving average at each batch."""
 
-
-@dataclass(frozen=True)
-class SampledAttention:
-    """The samples of attention over a target, as REINFORCE needs them."""
-
-    states: Float[Tensor, "B T D"]
-    """The states before each sample."""
-    log_probability: Float[Tensor, "B T"]
-    """Of each sample; zero in sentences with soft attention."""
-    entropy: Float[Tensor, "B T"]
-    """Of each distribution that was sampled from."""
-
-
-class HardAttention(nn.Module):
+class HardAttention(ReinforcedAttention):
     """A recurrent translator that reads one position of the source before each word."""
 
-    class Config(Bahdanau.Config):
-        """What a recipe may choose: the soft twin's settings, and these."""
-
-        reward: Literal["future", "step"] = "future"
-        """The reward of a sample: all targets from its step on, or that of its step."""
-        baseline: Literal["none", "average", "learned"] = "average"
-        """The baseline: none, a moving average, or a linear unit over the state."""
-        entropy: float = Field(0.01, ge=0)
-        """λ: the weight of the entropy of attention."""
-        expectation: float = Field(0.5, ge=0, le=1)
-        """The share of sentences with soft attention in training."""
-
-    average: Tensor
-    """The moving average, where that is the baseline: a buffer, saved with the weights."""
+    class Config(Bahdanau.Config, ReinforceConfig):
+        """What a recipe may choose: the soft twin's settings, and those of the samples."""
 
     def __init__(self, config: Config, vocabulary: int, source_vocabulary: int) -> None:
-        super().__init__()
-        self.config = config
-        self.soft = Bahdanau(config, vocabulary, source_vocabulary)
-        self.value = nn.Linear(config.hidden, 1) if config.baseline == "learned" else None
-        if self.value is not None:
-            nn.init.constant_(self.value.bias, -log(vocabulary))
-        if config.baseline == "average":
-            self.register_buffer("average", torch.tensor(-log(vocabulary)))
+        soft = Bahdanau(config, vocabulary, source_vocabulary)
+        super().__init__(config, config.hidden, vocabulary)
+        self.soft = soft
 
     def forward(self, batch: Batch, carry: Carry | None = None) -> SoftmaxOutput:
         """The next token after each; in training, the loss of the samples is auxiliary."""
@@ -123,10 +88,6 @@ class HardAttention(nn.Module):
         )
         return soft.words.predict(readout), sampled
 
-    def choose_soft_rows(self, sentences: int, device: torch.device) -> Bool[Tensor, "B"]:
-        """Which sentences have soft attention this time."""
-        return torch.rand(sentences, device=device) < self.config.expectation
-
     def sample(self, state: BahdanauState, *, best: bool) -> SampledRead:
         """Choose a position with s_t-1: the likeliest, or a sample."""
         sampler, source = Sample(self.soft.attend), state.source
@@ -157,34 +118,6 @@ class HardAttention(nn.Module):
         past = drawn.past if carries else replace(state.past, first=state.past.first + 1)
         return BahdanauState(state.source, hidden, past)
 
-    def surrogate(
-        self, logs: Float[Tensor, "B T"], samples: SampledAttention, targets: Int[Tensor, "B T"]
-    ) -> Float[Tensor, ""]:
-        """A loss whose gradient is that of the samples, from the log p of the targets."""
-        real, logs = (targets != IGNORE).to(logs.dtype), logs.detach()
-        if self.config.reward == "future":
-            reward, counted = to_come(logs), to_come(real)
-        else:
-            reward, counted = logs, real
-        expected = self.baseline(samples)  # [B,T], of one token
-        advantage = reward - counted * expected.detach()
-        loss = -(advantage * samples.log_probability + self.config.entropy * samples.entropy * real)
-        if self.value is not None:
-            loss = loss + (reward / counted.clamp_min(1) - expected).square() * real
-        if self.config.baseline == "average" and bool(real.any()):
-            self.average.mul_(_DECAY).add_((1 - _DECAY) * logs.sum() / real.sum())
-        return loss.sum()
-
-    def baseline(self, samples: SampledAttention) -> Float[Tensor, "B T"]:
-        """b: the expected log-probability of a target token."""
-        if self.value is not None:
-            # The baseline must not change the states.
-            value: Tensor = self.value(samples.states.detach()).squeeze(2)
-            return value
-        if self.config.baseline == "none":
-            return torch.zeros_like(samples.entropy)
-        return self.average.to(samples.entropy, copy=True).expand_as(samples.entropy)
-
     def start(self, source: Batch) -> BahdanauState:
         """The annotations, and s_0."""
         return self.soft.start(source)
@@ -200,12 +133,3 @@ class HardAttention(nn.Module):
         contexts = state.source.apart(drawn.read).squeeze(1)  # [B,1,W]
         readout = soft.readout(state.hidden.top[:, None], words, contexts)
         return soft.words.predict(readout).logits().squeeze(1), state
-
-
-def to_come(each: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """The sum from each step on.
-
-    >>> to_come(torch.tensor([[1.0, 2.0, 3.0]])).tolist()
-    [[6.0, 5.0, 3.0]]
-    """
-    return each.flip(1).cumsum(1).flip(1)

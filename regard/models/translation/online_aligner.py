@@ -52,7 +52,7 @@ from regard.core.protocols import Batch, Carry
 from regard.kernels.dropout import Dropout
 from regard.layers.decoder import Hidden, RecurrentDecoder
 from regard.layers.embedding import Lexicon
-from regard.models.translation.hard_attention import to_come
+from regard.layers.reinforce import to_come
 from regard.models.translation.recurrent import RecurrentTranslatorConfig
 from regard.outputs.next_token import SoftmaxOutput
 

@@ -1,0 +1,1 @@
+"""Images: captions, glimpses, drawings."""
