@@ -340,6 +340,8 @@ class Attend(Site):
 def repeat_heads(shared: Tensor, heads: int) -> Tensor:
     """Key-value heads repeated for the query heads that share them: `[B,G,K,E]` to `[B,H,K,E]`."""
     group = heads // shared.shape[1]
+    if group > 1 and shared.shape[1] == 1:
+        return shared.expand(-1, heads, -1, -1)
     return shared if group == 1 else shared.repeat_interleave(group, dim=1)
 
 

@@ -19,7 +19,9 @@ def look(
     ] = None,
     view: Annotated[
         str | None,
-        typer.Option(help="matrix, heads, links, text, input, rollout; reach, positions, curves."),
+        typer.Option(
+            help="matrix, heads, links, text, input, rollout, memory; reach, positions, curves."
+        ),
     ] = None,
     site: SiteOption = None,
     heads: HeadsOption = None,

@@ -30,7 +30,8 @@ def attention_of(
 ) -> tuple[Payload, ...]:
     """A payload for each site that a glob matches (or all), of these heads (or all).
 
-    Sites that attend from an output to its source come first.
+    Sites that attend from an output to its source come first; without a glob, what the task draws
+    beside the attention comes last.
     """
     check_readable(given)
     known = sites_of(model)
@@ -38,7 +39,16 @@ def attention_of(
     with record(model, chosen, heads=heads) as tape:
         reading = _read(task, model, given)
     found = on_axes(tape, reading.axes, rows=reading.rows, beams=reading.beams)
-    return tuple(sorted(found, key=lambda each: each.kind not in TO_THE_SOURCE))
+    ordered = sorted(found, key=lambda each: each.kind not in TO_THE_SOURCE)
+    return (*ordered, *(_tables(reading) if sites is None else ()))
+
+
+def _tables(reading: Reading) -> tuple[Payload, ...]:
+    """What is drawn beside the attention."""
+    return tuple(
+        Payload.of(table.values, table.queries, table.keys, site=name, kind="memory")
+        for name, table in reading.tables.items()
+    )
 
 
 def to_the_source(payloads: Sequence[Payload]) -> tuple[Payload, ...]:

@@ -29,6 +29,7 @@ KERNELS: dict[str, str] = {
     "onednn": "large matrix products by oneDNN (linear.py)",
     "packed_linear": "weights copied into the layout that few rows need (packed_linear.py)",
     "int8": "products of 8-bit integers; off, the same rounded numbers in float64 (int8.py)",
+    "memory_step": "steps of memory machines with gradients in closed form (memory_step.py)",
     "fast_dropout": "dropout masks from 16 random bits per element (dropout.py)",
 }
 """Every kernel by the name of its switch, with what it does."""

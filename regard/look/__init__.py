@@ -24,6 +24,7 @@ from regard.look.plot import (
     grid,
     growth,
     heat,
+    memory,
     positions,
     reach,
     tradeoff,
@@ -33,7 +34,7 @@ from regard.look.recording import ancestry, follow_hypothesis, join_steps, on_ax
 __all__ = [
     "Looks", "Payload", "alignment", "ancestry", "as_json", "bars_by_length", "confusion",
     "curves", "document", "draw", "flow", "follow_hypothesis", "grid",
-    "growth", "heat", "join_steps",
+    "growth", "heat", "join_steps", "memory",
     "on_axes", "pack", "page", "payloads", "positions", "reach", "rollout", "save_page", "show",
     "tradeoff",
 ]  # fmt: skip

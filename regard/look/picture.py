@@ -8,7 +8,7 @@ from regard.core.errors import UserError, choose
 from regard.look.measure import rollout
 from regard.look.page import save_page
 from regard.look.payload import Payload
-from regard.look.plot import alignment, document, flow, grid, heat
+from regard.look.plot import alignment, document, flow, grid, heat, memory
 
 
 def _single(payloads: Sequence[Payload], view: str) -> Payload:
@@ -60,6 +60,8 @@ def default_view(payloads: Sequence[Payload]) -> str:
         return "document"
     if len(payloads) == 1 and isinstance(payloads[0].keys, _PLACED):
         return "input"
+    if all(each.kind == "memory" for each in payloads):
+        return "memory"
     if len(payloads) == 1 and payloads[0].kind == "pool":
         return "text"
     return "matrix" if sum(len(each.weights) for each in payloads) == 1 else "heads"
@@ -73,8 +75,10 @@ DRAWINGS: dict[str, Callable[[Sequence[Payload], Path], None]] = {
     "input": _over_input,
     "rollout": lambda payloads, path: alignment(rollout(payloads), path),
     "document": lambda payloads, path: document(*_levels(payloads), path),
+    "memory": lambda payloads, path: memory(payloads, path),
 }
-"""What can be drawn of payloads, by the name of the view; the page has all but the last two."""
+"""What can be drawn of payloads, by the name of the view; the page has all but the last three,
+and shows a memory as it shows an input."""
 
 
 def draw(
@@ -93,6 +97,6 @@ def draw(
         elif view == "document":
             save_page(_levels(payloads), path, title=title, view="text")
         else:
-            save_page(payloads, path, title=title, view=view)
+            save_page(payloads, path, title=title, view="input" if view == "memory" else view)
         return
     DRAWINGS[view or default_view(payloads)](payloads, path)

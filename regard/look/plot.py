@@ -71,6 +71,15 @@ def grid(payloads: Sequence[Payload], path: Path | str) -> None:
         save(grid_figure(payloads), path)
 
 
+def memory(payloads: Sequence[Payload], path: Path | str) -> None:
+    """A memory over time: slots down, steps across, a panel for each head and each table."""
+    with _drawing(path) as path:
+        from regard.look.figure import save
+        from regard.look.memory import memory_figure
+
+        save(memory_figure(payloads), path)
+
+
 def heat(payload: Payload, path: Path | str) -> None:
     """The keys as a text, once for each query, shaded by its weight for each.
 

@@ -13,8 +13,12 @@ from regard.models.language.pointer_lm import PointerLM
 from regard.models.language.rnn_lm import RNNLM
 from regard.models.language.window_lm import WindowLM
 from regard.models.memory.dmn import DMN
+from regard.models.memory.dnc import DNC
 from regard.models.memory.memn2n import MemN2N
 from regard.models.memory.memn2n_lm import MemN2NLM
+from regard.models.memory.ntm import NTM
+from regard.models.memory.sam import SAM
+from regard.models.memory.sequence_lstm import SequenceLSTM
 from regard.models.memory.snail import SNAIL
 from regard.models.memory.snail_policy import SnailPolicy
 from regard.models.text.attention_pool import AttentionPooling
@@ -82,6 +86,10 @@ MODELS: dict[str, type[nn.Module]] = {
     "ulmfit": ULMFiT,
     "gpt_classifier": GPTClassifier,
     "bilstm_crf": BiLSTMCRF,
+    "sequence_lstm": SequenceLSTM,
+    "ntm": NTM,
+    "dnc": DNC,
+    "sam": SAM,
     "memn2n": MemN2N,
     "memn2n_lm": MemN2NLM,
     "dmn": DMN,

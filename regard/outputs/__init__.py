@@ -14,6 +14,7 @@ model, checks the kind and has its type. `output.loss(batch)` is the loss, summe
 | masked_lm.py | `MaskedLMOutput`, with `MaskedWords` | BERT |
 | classes.py | `Classes` | classifiers |
 | tags.py, crf.py | `Tags`: `IndependentTags`, `ChainTags` | taggers |
+| bits.py | `Bits` | memory machines |
 | spans.py | `Spans` | readers of passages |
 | word_pairs.py | `WordPairs`: `NegativeSampling`, `LogCounts` | word vectors |
 

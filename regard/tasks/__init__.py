@@ -1,5 +1,6 @@
 """Tasks: from a recipe's data to batches, from a batch to a loss, from a loss to metrics."""
 
+from regard.tasks.algorithm import AlgorithmTask
 from regard.tasks.answer import Answering
 from regard.tasks.bandits import Bandits
 from regard.tasks.bidirectional_lm import BidirectionalLM
@@ -23,6 +24,7 @@ TASKS: dict[str, type[OpenTask]] = {
     "classify": Classification,
     "tag": Tagging,
     "answer": Answering,
+    "algorithm": AlgorithmTask,
     "stories": StoryAnswering,
     "few_shot": FewShot,
     "bandits": Bandits,

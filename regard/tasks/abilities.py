@@ -244,6 +244,15 @@ class AlignsWords(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table:
+    """Numbers from 0 to 1 that a model computes beside its attention, such as usages of slots."""
+
+    values: Float[Tensor, "Q K"]
+    queries: Axis
+    keys: Axis
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reading:
     """What a model read in one pass over one input, axis by axis."""
 
@@ -255,6 +264,8 @@ class Reading:
     """For the best hypothesis of a beam search: its row of the batch at each step."""
     beams: int = 1
     """How many hypotheses of an input share one memory, at most."""
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    """What else is to be drawn beside the attention, by name."""
 
 
 @runtime_checkable

@@ -44,5 +44,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "bilstm_crf",
     ),
     "readers": ("memn2n", "dmn", "snail", "snail_policy"),
+    "memory machines": ("sequence_lstm", "ntm", "dnc", "sam"),
 }
 """The names in MODELS, by family."""

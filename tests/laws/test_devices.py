@@ -14,6 +14,7 @@ from regard.outputs.output import ModelOutput
 from tests.laws import test_captioners as captioners
 from tests.laws import test_classifiers as classifiers
 from tests.laws import test_language_models as language_models
+from tests.laws import test_memory_machines as machines
 from tests.laws import test_readers as readers
 from tests.laws import translators
 from tests.laws.elsewhere import Device, Elsewhere, moved, sent
@@ -122,6 +123,14 @@ def bert(name: str) -> Callable[[], Made]:
     return made
 
 
+def machine(name: str) -> Callable[[], Made]:
+    def made() -> Made:
+        batch = {key: each.float() for key, each in machines.batch().items() if key != "scored"}
+        return machines.made(name), ({**batch, "scored": machines.batch()["scored"]},)
+
+    return made
+
+
 ROWS: dict[str, Callable[[], Made]] = {
     **{row: classifier(row) for row in classifiers.ROWS},
     **{name: language_model(name) for name in language_models.SMALL},
@@ -130,6 +139,7 @@ ROWS: dict[str, Callable[[], Made]] = {
     **{label: captioner(label) for label in captioners.ROWS},
     **{name: word_vectors(name) for name in ("skip_gram", "cbow", "glove")},
     "subword_skip_gram": word_vectors("subword_skip_gram", buckets=20),
+    **{name: machine(name) for name in machines.NAMES},
     "elmo": elmo,
     "bert": bert("bert"),
     "bert_reader": bert("bert_reader"),

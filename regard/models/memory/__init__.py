@@ -1,1 +1,1 @@
-"""Models that read and write outside themselves: memory networks, readers of stories, SNAIL."""
+"""Models that read and write outside themselves: machines, memory networks, SNAIL."""
