@@ -156,6 +156,10 @@ class IncrementalText:
         return "" if self.stopped else self._cut.push(self._spelling.end()) + self._cut.end()
 
 
+NO_TOKEN = -1
+"""The token of a piece that only ends a text, which was cut off from outside."""
+
+
 @dataclass(frozen=True)
 class TextPiece:
     """One token of one row, and the text that it completes."""

@@ -15,6 +15,7 @@ from regard.core.protocols import Bounded
 from regard.core.steps import between_steps
 from regard.data import Tokeniser
 from regard.decode import GenerationRequest, Greedy, Policy, Sampling, TextPiece
+from regard.decode.text_stream import NO_TOKEN
 from regard.serve.errors import Refused, too_long, wrong
 from regard.serve.job import Asking, Prompt, Writing
 from regard.serve.limits import Limits
@@ -275,7 +276,7 @@ class Completed:
         """One more token of one of them."""
         choice = self.choices[piece.row.prompt * self.samples + piece.row.sample]
         choice.push(piece, self.tokeniser)
-        self.written += 1
+        self.written += piece.token != NO_TOKEN
         return choice
 
     def form(self, choices: Sequence[CompletionText], usage: bool) -> dict[str, object]:
@@ -326,6 +327,8 @@ async def streamed(job: Writing | None, completed: Completed, usage: bool) -> As
 
 def _checked(pieces: list[TextPiece] | BaseException) -> list[TextPiece]:
     """Pieces; if something went wrong instead, that is raised."""
+    if isinstance(pieces, Refused):
+        raise pieces
     if isinstance(pieces, BaseException):
         raise Refused(500, "the model failed; the server's log says more", code="failed")
     return pieces

@@ -24,6 +24,7 @@ from regard.core.inputs import written_kind
 from regard.core.protocols import Selectable
 from regard.core.steps import between_steps
 from regard.decode import ContinuousBatch, TextPiece, Writer
+from regard.decode.text_stream import NO_TOKEN
 from regard.serve.errors import Refused
 from regard.serve.job import Asking, Gone, Job, Writing
 from regard.serve.limits import Limits
@@ -104,6 +105,7 @@ class Engine:
             ahead = sum(each.cost for each in self._queue if each.run == job.run)
             if ahead and ahead + job.cost > self._limits.waiting:
                 raise _full(f"requests for {job.run!r} of {ahead:,} tokens are waiting already")
+            job.deadline = time.monotonic() + _SHARE_OF_TIME * self._limits.seconds
             self._queue.append(job)
             self._wake.notify()
 
@@ -151,11 +153,14 @@ class Engine:
         """Wait until there is something to do; False at the end."""
         with self._wake:
             while not (self._possible() or self._writers or self._turns or self._stopped):
-                self._wake.wait()
+                self._wake.wait(0.5 if self._queue else None)
+                if self._queue:  # what waits for room may be late
+                    break
             return not self._stopped
 
     def _step(self) -> None:
         """Take in who waits, let go who left, and write one token of every text."""
+        self._expire()
         for writing in self._admitted():
             self._attempt(writing.run, partial(self._begin, writing))
         for writing in [each for each in self._unfinished if each.left]:
@@ -163,6 +168,22 @@ class Engine:
         for run, batch in list(self._batches.items()):
             if len(batch):
                 self._attempt(run, partial(self._advance, batch))
+
+    def _expire(self) -> None:
+        """End what was not done in time: texts where they are, with the reason `length`."""
+        now = time.monotonic()
+        with self._wake:
+            late = [job for job in self._queue if job.deadline < now]
+            for job in late:
+                self._queue.remove(job)
+        error = _full("this request has waited too long")
+        self._tell(partial(job.fail, error) for job in late)
+        for writing in [each for each in self._unfinished if each.deadline < now]:
+            cut = [writer for writer, whose in self._writers.items() if whose is writing]
+            ends = [TextPiece(each.row, NO_TOKEN, each.pieces.end(), "length") for each in cut]
+            pieces, writing.held = [*writing.held, *ends], []
+            self._end(writing)
+            self._tell([partial(writing.pieces.put_nowait, pieces)])
 
     def _attempt(self, run: str, action: Callable[[], None]) -> None:
         """What goes wrong in a batch ends its texts and not the thread."""
@@ -340,6 +361,8 @@ class Engine:
         self._loop.call_soon_threadsafe(tell)
 
 
+_SHARE_OF_TIME = 0.8
+"""The part of a request's time in which its answer must be computed; the rest is for sending it."""
 _SHORTEST_TURN = 0.002
 """Seconds of a turn, however quickly the next tokens of texts were computed."""
 _EACH = 2

@@ -26,6 +26,8 @@ class Job(ABC):
     """Has the client gone? Then nothing more is to be computed for it."""
     unsent = False
     """For the engine: is its large answer in memory?"""
+    deadline = float("inf")
+    """For the engine: when it must have ended, in seconds of `time.monotonic`."""
 
     @property
     @abstractmethod
