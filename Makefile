@@ -53,7 +53,7 @@ format: $(STAMP)  ## let ruff mend what it can
 	$(BIN)/ruff format .
 
 bench: $(STAMP)  ## side-by-side measurements; needs a quiet machine and some minutes
-	for each in attention linear lm translate words vectors page serve audit pretrained; do $(BIN)/python -m bench.$$each || exit 1; done
+	for each in attention linear lm translate words vectors page serve flood audit pretrained; do $(BIN)/python -m bench.$$each || exit 1; done
 
 pictures: $(STAMP)  ## draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures/draw.py

@@ -11,6 +11,10 @@ import httpx
 import pytest
 
 from regard.serve import Limits, Served
+from regard.serve.engine import Engine
+from regard.serve.errors import Refused
+from regard.serve.job import Asking
+from regard.serve.metrics import Metrics
 from tests.serve.conftest import Start
 from tests.serve.live import soon
 
@@ -104,6 +108,23 @@ def test_one_run_leaves_half_of_the_queue_to_others(start: Start) -> None:
         short = {"model": "gpt", "prompt": "to", "max_tokens": 2}
         assert httpx.post(f"{live.url}/v1/completions", json=short, timeout=60).status_code == 200
     assert soon(lambda: engine.queued == 0 and engine.writing == 0, 20)
+
+
+def test_what_waits_too_long_is_told_to_come_back(
+    runs: list[Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(runs, Limits(), Metrics())
+    monkeypatch.setattr(engine, "_tell", lambda news: [each() for each in news])
+    jobs = [Asking("gpt", object(), "to", lambda given: list(given)) for _ in range(2)]
+    for job in jobs:
+        engine.submit(job)
+    jobs[0].deadline = 0.0
+    engine._expire()
+    assert engine.queued == 1
+    with pytest.raises(Refused, match="this request has waited too long") as caught:
+        jobs[0].answer.result(0)
+    assert caught.value.status == 429
+    assert not jobs[1].answer.done()
 
 
 def test_an_input_that_is_cut_is_told(runs: list[Served], start: Start) -> None:
