@@ -128,9 +128,9 @@ class Allocation(Weigh):
 def allocation(usage: Float[Tensor, "... K"]) -> Float[Tensor, "... K"]:
     """How much of a write goes to each slot if it is to go where least is lost.
 
-    >>> allocation(torch.tensor([1.0, 0.5, 0.0])).tolist()      # the last one is free
+    >>> allocation(torch.tensor([1.0, 0.5, 0.0])).round(decimals=3).tolist()  # the last is free
     [0.0, 0.0, 1.0]
-    >>> allocation(torch.tensor([1.0, 0.5, 0.25])).tolist()     # 3/4, then half of what is left
+    >>> allocation(torch.tensor([1.0, 0.5, 0.25])).round(decimals=3).tolist()  # half the rest
     [0.0, 0.125, 0.75]
     """
     ordered, order = usage.sort(dim=-1, stable=True)

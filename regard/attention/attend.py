@@ -1,7 +1,8 @@
 """score -> mask -> weigh -> read: the attention of every model.
 
-All models attend through `Attend`. For speed, two kernels compute the same product elsewhere when a
-decoder takes single steps: regard/layers/stepwise.py and regard/kernels/single_query.py. They pass
+All models attend through `Attend`. For speed, kernels compute the same elsewhere when a decoder
+takes single steps, regard/layers/stepwise.py and regard/kernels/single_query.py, and when a memory
+machine does, regard/kernels/ntm_step.py, dnc_step.py and regard/models/memory/sam.py. They pass
 their weights to `record` through `Attend`, and a site with an active edit is computed by `Attend`.
 
 >>> import torch

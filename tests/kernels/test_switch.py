@@ -20,8 +20,15 @@ from regard.layers import DecoderBlock, stepwise
 from regard.layers.cache import Cache
 from regard.layers.key_value_store import KeyValueStore
 from regard.layers.stepwise import StepSource, StepwiseDecoder, row_function
+from regard.models.memory import ntm
 from tests.kernels import test_dropout, test_int8, test_linear
-from tests.laws import test_attention, test_fused, test_language_models, test_translators
+from tests.laws import (
+    test_attention,
+    test_fused,
+    test_language_models,
+    test_memory_machines,
+    test_translators,
+)
 from tests.layers import test_stepwise, test_taken_apart
 
 ALL = "all of them"
@@ -83,6 +90,12 @@ def hold_laws_of_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     test_dropout.test_added_is_the_sum((64, 1024), True, 0.3)
 
 
+def hold_laws_of_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ntm", "dnc", "sam"):
+        test_memory_machines.test_steps_equal_the_whole_and_a_state_is_a_value(name)
+        test_memory_machines.test_every_parameter_learns(name)
+
+
 ATTENTION, STEPS = hold_laws_of_attention, hold_laws_of_single_steps
 LAWS: dict[str, list[Callable[[pytest.MonkeyPatch], None]]] = {
     "fused_attention": [ATTENTION, STEPS],
@@ -92,6 +105,7 @@ LAWS: dict[str, list[Callable[[pytest.MonkeyPatch], None]]] = {
     "onednn": [hold_laws_of_linear_layers],
     "packed_linear": [STEPS, hold_laws_of_generation],
     "int8": [hold_laws_of_int8],
+    "memory_step": [hold_laws_of_machines],
     "fast_dropout": [hold_laws_of_dropout],
     ALL: [ATTENTION, hold_laws_of_generation, hold_laws_of_linear_layers, hold_laws_of_int8],
 }
@@ -121,6 +135,7 @@ WHERE = {
     "onednn": (linear, "_multiply"),
     "packed_linear": (packed_linear, "_split_for_threads"),
     "int8": (Int8Linear, "multiply_rows"),
+    "memory_step": (ntm, "ntm_step"),
     "fast_dropout": (dropout, "dropout_mask"),
 }
 """What runs for each kernel, and only for it."""
@@ -141,6 +156,8 @@ def use_kernel(name: str) -> None:
         row_function(nn.Linear(4, 6))(torch.randn(1, 4))
     elif name == "int8":
         Int8Linear.quantise(torch.randn(4, 6), None)(torch.randn(2, 6))
+    elif name == "memory_step":
+        test_memory_machines.made("ntm")({"inputs": torch.randn(1, 2, 4)})
     else:
         dropout.Dropout(0.5)(torch.ones(64, 64))
 

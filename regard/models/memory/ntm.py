@@ -98,14 +98,6 @@ class NTM(nn.Module):
         nn.init.xavier_uniform_(self.heads.weight, gain=1.4)
         nn.init.normal_(self.heads.bias, std=0.01)
         self.output = nn.Linear(config.hidden + reads, outputs)
-        self._initial_memory()
-
-    def _head(self) -> Attend:
-        weigh = ShiftedContent(self.config.reach)
-        return Attend(Content(self.config.width, weigh.more), weigh, kind="memory")
-
-    def _initial_memory(self) -> None:
-        config = self.config
         first = torch.full((config.slots, config.width), CONSTANT)
         if config.initial != "constant":
             first.uniform_(-1, 1).mul_(config.width**-0.5)
@@ -113,6 +105,10 @@ class NTM(nn.Module):
             self.first_slots = nn.Parameter(first)
         else:
             self.register_buffer("first_slots", first)
+
+    def _head(self) -> Attend:
+        weigh = ShiftedContent(self.config.reach)
+        return Attend(Content(self.config.width, weigh.more), weigh, kind="memory")
 
     @property
     def memory_slots(self) -> int:
