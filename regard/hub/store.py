@@ -14,6 +14,7 @@ torch.Size([1000000, 1000000])
 
 import json
 import re
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -227,6 +228,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     with _reading_errors(path):
         if path.suffix == ".safetensors":
             return load_file(safetensors_file(path))
+        _check_archive(regular_file(path), path)
         # Nothing but tensors and plain containers is built: whatever would run code is refused.
         found = torch.load(regular_file(path), map_location="cpu", weights_only=True)
     if not isinstance(found, dict):
@@ -238,7 +240,25 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             raise UserError(f"{path}: {name} is no plain tensor; save the model without packing")
         if each.is_meta:
             raise UserError(f"{path}: {name} has a shape and no numbers; save the model whole")
+        if each.nbytes > each.untyped_storage().nbytes():
+            raise UserError(
+                f"{path}: {name} has {each.nbytes:,} bytes by its shape, and the file holds "
+                f"{each.untyped_storage().nbytes():,} of them; save it as a contiguous tensor"
+            )
     return found
+
+
+def _check_archive(found: Path, path: Path) -> None:
+    """Raise if the parts of a file of torch are larger than the file: they are never compressed."""
+    if not zipfile.is_zipfile(found):
+        return
+    with zipfile.ZipFile(found) as archive:
+        unpacked = sum(each.file_size for each in archive.infolist())
+    if unpacked > found.stat().st_size:
+        raise UserError(
+            f"{path}: would unpack to {unpacked:,} bytes, more than it has; torch does not "
+            "compress weights"
+        )
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from regard.runs.digests import begin_check, remove_digests, write_digests
 from regard.runs.plugins import allow_plugin
 from regard.runs.provenance import provenance
 from regard.runs.recipe import Recipe, parse_recipe, shipped_recipes
-from regard.runs.sizes import check_model_size, newest_weights
+from regard.runs.sizes import check_model_fits, check_model_size, newest_weights
 from regard.runs.transfer import lines, taken
 from regard.tasks.abilities import (
     Generates,
@@ -396,6 +396,8 @@ def open_run(
     held = weights if weights.exists() else newest_weights(folder)
     if held is not None and recipe.kind in MODELS:
         check_model_size(partial(_constructed, recipe, task, source), held, place)
+    elif recipe.kind in MODELS:
+        check_model_fits(partial(_constructed, recipe, task, source), place)
     model = built(recipe, task, source, device)
     run = Run(folder, recipe, limited(task, model), model)
     if weights.exists():

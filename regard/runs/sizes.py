@@ -4,6 +4,7 @@ A run folder may come from anyone, and a recipe can name any width. So the model
 memory first (PyTorch's meta device), and compared with what the file of weights holds.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ _BESIDES = 2**28
 """Bytes of a model that need not be in its file: tables of positions, masks."""
 _MODULES = 10_000, 20
 """Modules and parameters of a model: so many, and so many more for every tensor in its file."""
+_MOST_MODULES = 100_000
+"""Of a model that has no file yet."""
 _NAMES = {name: str(dtype).removeprefix("torch.") for dtype, name in SAFETENSORS_DTYPES.items()}
 
 
@@ -54,32 +57,47 @@ def newest_weights(folder: Path) -> Path | None:
 def check_model_size(build: Callable[[], nn.Module], weights: Path, recipe: Path) -> None:
     """Raise a UserError unless a model is about as large as the file with its weights."""
     theirs = weights_fingerprint(weights)
-    most = _MODULES[0] + _MODULES[1] * len(theirs)
-    try:
-        with torch.device("meta"), ShapesOnly(), limited_modules(most):
-            model = build()
-    except UserError as error:
-        raise UserError(f"{recipe}: {error}") from None
-    except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"{recipe}: no model has these sizes: {reason[0][:200]}") from None
+    model = _shapes(build, _MODULES[0] + _MODULES[1] * len(theirs), recipe)
     ours: Fingerprint = {
         name: (str(each.dtype).removeprefix("torch."), tuple(each.shape))
         for name, each in model.state_dict().items()
     }
     check_fingerprint(theirs, _untied(ours, theirs), source=str(weights))
-    needed = sum(
-        {
-            id(each): each.numel() * each.element_size()
-            for each in chain(model.parameters(), model.buffers())
-        }.values()
-    )
-    held = weights.stat().st_size
+    needed, held = _bytes(model), weights.stat().st_size
     if needed > 2 * held + _BESIDES:
         raise UserError(
-            f"{recipe}: this model has {needed:,} bytes, and {weights.name} {held:,}; "
-            "one of the two is of another run"
+            f"{recipe}: this model has {needed:,} bytes, and {weights.name} {held:,}; one of the "
+            "two is of another run"
         )
+
+
+def check_model_fits(build: Callable[[], nn.Module], recipe: Path) -> None:
+    """Raise a UserError if a model that has no weights yet is larger than this machine's memory."""
+    needed = _bytes(_shapes(build, _MOST_MODULES, recipe))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if os.name == "posix" else 0
+    if memory and needed > memory:
+        raise UserError(
+            f"{recipe}: this model has {needed:,} bytes, and this machine {memory:,} of memory; "
+            "choose smaller sizes"
+        )
+
+
+def _shapes(build: Callable[[], nn.Module], most: int, recipe: Path) -> nn.Module:
+    """The model without memory, of at most so many modules and parameters."""
+    try:
+        with torch.device("meta"), ShapesOnly(), limited_modules(most):
+            return build()
+    except UserError as error:
+        raise UserError(f"{recipe}: {error}") from None
+    except (RuntimeError, OverflowError, TypeError, ValueError, MemoryError) as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"{recipe}: no model has these sizes: {reason[0][:200]}") from None
+
+
+def _bytes(model: nn.Module) -> int:
+    """The bytes of all parameters and buffers."""
+    tensors = {id(each): each for each in chain(model.parameters(), model.buffers())}
+    return sum(each.numel() * each.element_size() for each in tensors.values())
 
 
 def _untied(ours: Fingerprint, theirs: Fingerprint) -> Mapping[str, tuple[str, tuple[int, ...]]]:

@@ -72,6 +72,24 @@ CRAFTED: dict[str, object] = {
         decoder={"type": "Fuse", "x": 1},
         added_tokens=[{"id": 9}],
     ),
+    "normalisers that double a text": pipeline(
+        normalizer={
+            "type": "Sequence",
+            "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40,
+        }
+    ),
+    "decoders that double a text": pipeline(
+        decoder={
+            "type": "Sequence",
+            "decoders": [{"type": "Replace", "pattern": {"Regex": ""}, "content": "a"}] * 40,
+        }
+    ),
+    "a number far beyond the vocabulary": pipeline(
+        model={"type": "WordLevel", "vocab": {**VOCABULARY, "c": 2**30}, "unk_token": "a"}
+    ),
+    "marks around a text that are beyond the vocabulary": pipeline(
+        post_processor={"type": "BertProcessing", "sep": ["a", 10**6], "cls": ["b", 2]}
+    ),
     "a template of tokens that are not there": pipeline(
         post_processor=template({"SpecialToken": {"id": "[X]", "type_id": 0}})
     ),
@@ -186,3 +204,12 @@ def test_a_model_that_is_cut_within_a_piece_is_refused(tmp_path: Path) -> None:
                 read_model(tmp_path / "m.spm")
         else:
             assert len(read_model(tmp_path / "m.spm").pieces) == size // len(one)
+
+
+def test_an_embedding_with_millions_of_rows_for_a_few_tokens_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(pipeline()))
+    general = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(general))
+    assert read_tokeniser(tmp_path, "gpt2", 1000).vocabulary == 1000
+    with pytest.raises(UserError, match=r"3 tokens, and the embedding 3,000,000 rows"):
+        read_tokeniser(tmp_path, "gpt2", 3_000_000)

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
@@ -388,3 +389,18 @@ def test_every_family_knows_the_architectures_it_lists() -> None:
     assert {"bert", "roberta", "distilbert"} <= set(FAMILIES)
     for family in FAMILIES.values():
         assert family.kinds
+
+
+def test_tensors_that_are_larger_than_their_file_are_refused(folder: Path) -> None:
+    """An expanded tensor holds one number however large it is; a compressed archive, anything."""
+    (folder / "model.safetensors").unlink()
+    path = folder / "pytorch_model.bin"
+    torch.save({"a": torch.zeros(1).expand(10**12)}, path)
+    refused(folder, r"a has 4,000,000,000,000 bytes by its shape, and the file holds 4")
+    torch.save({"a": torch.zeros(10**6)}, path)
+    with zipfile.ZipFile(path) as held:
+        parts = {each.filename: held.read(each) for each in held.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, data in parts.items():
+            packed.writestr(name, data)
+    refused(folder, r"would unpack to 4,0\d\d,\d\d\d bytes")

@@ -8,7 +8,7 @@ from torch import nn
 
 from regard.core.errors import UserError
 from regard.runs.recipe import parse_recipe
-from regard.runs.run import Run, create, load
+from regard.runs.run import Run, create, load, open_run
 from regard.runs.sizes import check_model_size, limited_modules, weights_fingerprint
 
 RECIPE = """
@@ -71,6 +71,21 @@ def test_a_recipe_that_is_too_large_is_refused_in_one_line(
     with pytest.raises(UserError, match=message) as caught:
         load(folder, "cpu")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["hidden = 100000000000", "encoder_layers = 100000000"])
+def test_a_run_that_is_not_trained_is_refused_too(
+    change: str, run: Run, tmp_path: Path, as_users_run_it: None
+) -> None:
+    new = create(parse_recipe(RECIPE, "tiny"), tmp_path / "new", tmp_path, "cpu")
+    name = change.partition(" = ")[0]
+    lines = (new.folder / "recipe.toml").read_text().splitlines()
+    changed = [change if each.startswith(f"{name} = ") else each for each in lines]
+    (new.folder / "recipe.toml").write_text("\n".join(changed))
+    with pytest.raises(
+        UserError, match=r"bytes, and this machine|more than 100,000 parts|no model"
+    ):
+        open_run(new.folder, device="cpu")
 
 
 def test_the_header_has_every_shape(run: Run) -> None:
