@@ -13,6 +13,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import torch as torch
 from jaxtyping import Float, Int
@@ -55,7 +56,7 @@ class Ensemble(nn.Module):
             each.step(tokens, own) for each, own in zip(self._steppers(), state.states, strict=True)
         ]
         every = torch.stack([logits.float().log_softmax(-1) for logits, _ in steps])  # [M,B,V]
-        mean = every.logsumexp(0) - torch.tensor(float(len(steps))).log()
+        mean = every.logsumexp(0) - log(len(steps))
         return mean, EnsembleState(tuple(after for _, after in steps))
 
     def _steppers(self) -> list[Stepper[Selectable]]:
