@@ -12,7 +12,7 @@ MACHINES = {
     "kernels/memory_step.py",
     "models/memory/sam.py",
 }
-"""Steps of memory machines, held to the numbers of `Attend` by tests/laws/test_memory_machines.py."""
+"""Steps of memory machines: tests/laws/test_memory_machines.py holds them to those numbers."""
 NOT_ATTENTION = {"layers/scalar_mix.py"}
 """A softmax over layers."""
 
