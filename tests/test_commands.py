@@ -8,11 +8,13 @@ import os
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
+import tomli_w
 import typer.main
 from click import Command, Context, Group
 
@@ -35,6 +37,9 @@ NEEDS = {
     "--data DIR": "a folder of one's own",
     "runs/my-reader": "a run of one's own",
     "people.txt": "alignments made by people",
+    "runs/gpt2": "a GPT-2 of one's own; tests/hub imports small ones",
+    "runs/mine --ablate": "the run that comes of it",
+    "runs/mine --keep": "the run that comes of it",
     "glove.6B.50d.txt": "vectors that are read in full",
 }
 """Commands that are not run at night, by a part of them, and what they would need."""
@@ -111,13 +116,14 @@ def write_files(folder: Path) -> None:
     (folder / "train.conll").write_text("John B-PER\nsleeps O\n\n" * 40)
     for name in ("train.de", "train.en", "new.de", "new.en", "test.en", "test.de", "in.txt"):
         (folder / name).write_text("a dog runs\nthe fox sleeps\n" * 40)
-    for name in ("book.txt", "texts.txt", "mine.txt"):
+    for name in ("book.txt", "texts.txt", "mine.txt", "reviews.txt"):
         (folder / name).write_text("the quick brown fox jumps over the lazy dog\n" * 80)
     from tests.hub.folders import bert_folder
 
     bert_folder(folder / "bert-base-uncased")
-    small = shipped_recipes()["shakespeare-gpt-small"]
-    (folder / "mine.toml").write_text(small)
+    small = tomllib.loads(regard.runs.recipe.shipped_recipes()["shakespeare-gpt-small"])
+    small["data"]["test"] = small["data"]["train"]
+    (folder / "mine.toml").write_text(tomli_w.dumps(small))
 
 
 @pytest.fixture(scope="module")
