@@ -6,6 +6,7 @@ memory first (PyTorch's meta device), and compared with what the file of weights
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
@@ -85,7 +86,9 @@ def check_model_fits(build: Callable[[], nn.Module], recipe: Path) -> None:
 def _shapes(build: Callable[[], nn.Module], most: int, recipe: Path) -> nn.Module:
     """The model without memory, of at most so many modules and parameters."""
     try:
-        with torch.device("meta"), ShapesOnly(), limited_modules(most):
+        with torch.device("meta"), ShapesOnly(), limited_modules(most), warnings.catch_warnings():
+            # a model that starts from another copies no weights into this one, which is intended
+            warnings.filterwarnings("ignore", ".*copying from a non-meta parameter", UserWarning)
             return build()
     except UserError as error:
         raise UserError(f"{recipe}: {error}") from None
