@@ -160,9 +160,10 @@ class Captioning(OpenTask):
     @property
     def beam(self) -> Beam:
         """The settings of the search."""
-        settings = self.data.search.model_dump(exclude={"pads"})
+        settings = self.data.search.model_dump(exclude={"pads", "banned"})
         own = self.tokeniser
-        return Beam(bos=own.bos, eos=own.eos, banned=(own.pad, own.bos), **settings)
+        never = (own.pad, own.bos, *self.data.search.banned)
+        return Beam(bos=own.bos, eos=own.eos, banned=never, **settings)
 
     @property
     def search_batch(self) -> int:
