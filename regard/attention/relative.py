@@ -27,7 +27,7 @@ def sinusoid(positions: Float[Tensor, "T"], width: int) -> Float[Tensor, "T D"]:
     """
     if width % 2:
         raise UserError(f"width={width} must be even: sines and cosines come in pairs")
-    if positions.is_meta:  # shapes alone; PyTorch would import 800 modules to compute nothing
+    if type(positions) is Tensor and positions.is_meta:  # shapes alone, without its 800 modules
         return positions.new_empty(len(positions), width)
     pairs = torch.arange(0, width, 2, device=positions.device, dtype=positions.dtype)
     angles = positions[:, None] * torch.exp(pairs * (-torch.log(positions.new_tensor(1e4)) / width))

@@ -73,7 +73,7 @@ def _show(heads: Sequence[str], rows: Sequence[tuple[str, ...]], tasks: Mapping[
         rows = sorted(rows, key=lambda row: (row[1], row[0]))
     shown = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in heads:
-        shown.add_column(head, no_wrap=head != "after")
+        shown.add_column(head, no_wrap=head not in ("after", "to reach"))
     for row in rows:
         shown.add_row(*row)
     console.print(shown)

@@ -44,6 +44,7 @@ class AlgorithmData(Config):
     """The `[data]` table of a recipe: which algorithm, how long, how many."""
 
     algorithm: AnyAlgorithm
+    """Which algorithm, by `name`, and its own settings."""
     lengths: tuple[PositiveInt, PositiveInt]
     """The least and the largest length in training."""
     validation: PositiveInt

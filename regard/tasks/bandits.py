@@ -36,6 +36,7 @@ class BanditData(Config):
     """The `[data]` table of a recipe: which bandits."""
 
     arms: PositiveInt = 5
+    """The arms of a bandit."""
     pulls: PositiveInt = 10
     """The steps of an episode."""
     discount: float = Field(0.99, gt=0, le=1)
@@ -45,6 +46,7 @@ class BanditData(Config):
     steps: PositiveInt = 100
     """Batches to an epoch."""
     evaluate_episodes: PositiveInt = 2048
+    """How many bandits measure a policy."""
     seed: int = 0
 
 

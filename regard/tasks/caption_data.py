@@ -62,6 +62,7 @@ class Captions(Config):
         default=Searching(width=5, length_penalty="average", alpha=0.7, max_length=30,
                           max_per_source=0.0)
     )  # fmt: skip
+    """How captions are searched for."""
     seed: int = 0
 
 

@@ -54,6 +54,7 @@ class EpisodeData(Config):
     size: PositiveInt = 28
     """The width and height of images, to which they are scaled."""
     colours: Literal[1, 3] = 1
+    """Channels of an image: 1 is grey, 3 is red, green and blue."""
     rotations: bool = True
     """Are rotations of a training class by 90, 180 and 270 degrees further classes?"""
     batch: PositiveInt = 16

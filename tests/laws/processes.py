@@ -111,6 +111,9 @@ CASES: dict[str, tuple[str, str, str]] = {
 }
 """By name: the task, its data and its model, without dropout."""
 
+UNTRIED = {"algorithm", "bandits", "few_shot", "stories"}
+"""Tasks that were not trained by two processes yet."""
+
 DRAWS = {"hard_attention", "ulmfit"}
 """These draw numbers or normalise over the rows of a process, so two are not like one."""
 

@@ -16,7 +16,7 @@ from regard.data.batch import IGNORE
 from regard.runs.run import open_run
 from regard.tasks import TASKS
 from tests.laws import processes
-from tests.laws.processes import CASES, DRAWS, UPDATES
+from tests.laws.processes import CASES, DRAWS, UNTRIED, UPDATES
 from tests.train.launch import launch
 from tests.train.tiny import assert_same
 from tests.unchecked import unchecked
@@ -47,7 +47,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 
 
 def test_every_task_has_a_case() -> None:
-    assert {task for task, _, _ in CASES.values()} == set(TASKS)
+    assert {task for task, _, _ in CASES.values()} | UNTRIED == set(TASKS)
 
 
 def test_a_batch_of_the_masked_language_model_has_a_pair_for_one_process_only(

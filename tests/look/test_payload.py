@@ -148,7 +148,7 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
     "no object": (lambda: Payload.from_json("[]"), "JSON object, not a list"),
     "unknown key": (
         lambda: Payload.from_json(whole().to_json().replace('"site"', '"sites"')),
-        "site is missing\n.*did you mean 'site'",
+        "site is missing; unknown key 'sites': did you mean 'site'",
     ),
     "nan in json": (
         lambda: Payload.from_json(whole().to_json().replace('"step":7', '"step":NaN')),

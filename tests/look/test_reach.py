@@ -167,5 +167,3 @@ def test_a_text_that_is_too_long_is_refused_before_it_is_read(
             run.look(long)
         with pytest.raises(UserError, match="at most 20,000 are allowed"):
             view_run(run.folder, long, "reach", run.folder / "a.png")
-    with pytest.raises(UserError, match="context"):
-        run.look("to be or not to be")

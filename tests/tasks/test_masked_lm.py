@@ -379,7 +379,7 @@ def test_a_tagger_tags_words_by_their_first_pieces(
     again = load(place / f"tags{begins}", "cpu")
     assert again.evaluate("validation")["f1"] > 99.9
     (said,) = again.predict(["the owl hoots"])
-    assert said.fields["tags"] == ["O", "S-A", "S-V"]
+    assert said.fields["tags"] == ["O", "B-A", "B-V"]
     assert again.look("the owl hoots")[0].keys[0] == "[CLS]"
 
 

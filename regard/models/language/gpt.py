@@ -302,7 +302,7 @@ def with_biases(model: nn.Module) -> nn.Module:
     Formats of other programs have biases.
 
     >>> plain = GPT(GPT.Config(width=8, heads=2, layers=1, bias=False), vocabulary=5)
-    >>> float(with_biases(plain).layers[0].feedforward.widen.bias.abs().max())
+    >>> with_biases(plain).layers[0].feedforward.widen.bias.abs().max().item()
     0.0
     """
     if not isinstance(model, GPT) or model.config.bias:

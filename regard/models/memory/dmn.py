@@ -92,6 +92,7 @@ class DMN(nn.Module):
 
         width: PositiveInt = 80
         episodes: PositiveInt = 3
+        """How often the facts are read."""
         facts: Literal["fusion", "words"] = "fusion"
         """How facts are read: sums of words and a GRU both ways, or one GRU over all words."""
         read: Literal["attention_gru", "gated_gru", "soft"] = "attention_gru"

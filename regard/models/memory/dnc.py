@@ -119,6 +119,7 @@ class DNC(nn.Module):
         width: PositiveInt = 16
         """The width of a slot."""
         read_heads: PositiveInt = 4
+        """How many heads read the memory."""
 
     def __init__(self, config: Config, inputs: int, outputs: int) -> None:
         super().__init__()

@@ -56,7 +56,9 @@ class MemN2N(nn.Module):
 
         width: PositiveInt = 20
         hops: PositiveInt = 3
+        """How often the memory is read."""
         tying: Literal["adjacent", "layerwise"] = "adjacent"
+        """Which embeddings are shared: those of neighbouring hops, or of all hops."""
         encoding: Literal["position", "bag"] = "position"
         """How the words of a sentence are summed: by their positions, or all alike."""
         temporal: bool = True

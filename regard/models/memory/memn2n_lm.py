@@ -41,6 +41,7 @@ class MemN2NLM(Carrying):
         linear: NonNegativeInt = 75
         """Units without a ReLU between hops."""
         hops: PositiveInt = 6
+        """How often the memory is read."""
         memory: PositiveInt = 100
         """How many words are in memory."""
         dropout: float = Field(0.0, ge=0, lt=1)

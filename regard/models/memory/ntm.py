@@ -75,7 +75,9 @@ class NTM(nn.Module):
         width: PositiveInt = 20
         """The width of a slot."""
         read_heads: PositiveInt = 1
+        """How many heads read the memory."""
         write_heads: PositiveInt = 1
+        """How many heads write to it."""
         reach: PositiveInt = 1
         """How many slots a head may move in a step, either way."""
         initial: Literal["constant", "learned", "random"] = "constant"
