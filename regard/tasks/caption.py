@@ -160,10 +160,15 @@ class Captioning(OpenTask):
     @property
     def beam(self) -> Beam:
         """The settings of the search."""
-        settings = self.data.search.model_dump(exclude={"pads", "banned"})
-        own = self.tokeniser
-        never = (own.pad, own.bos, *self.data.search.banned)
-        return Beam(bos=own.bos, eos=own.eos, banned=never, **settings)
+        own, chosen = self.tokeniser, self.data.search
+        return Beam(
+            bos=own.bos,
+            eos=own.eos,
+            banned=(own.pad, own.bos, *chosen.banned),
+            early=chosen.stop == "first",
+            estimate=chosen.stop == "estimate",
+            **chosen.model_dump(exclude={"pads", "banned", "stop"}),
+        )
 
     @property
     def search_batch(self) -> int:
