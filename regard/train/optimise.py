@@ -1,4 +1,4 @@
-"""Optimisers from settings (SGD, Adam, AdamW, Adafactor, Adagrad), and gradient clipping.
+"""Optimisers from settings (SGD, Adam, AdamW, Adafactor, Adagrad, SM3), and gradient clipping.
 
 Weight decay applies to matrices only, not to biases, norms and other vectors; embeddings can be
 exempted too.
@@ -15,6 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from regard.core.config import Config
 from regard.core.errors import UserError
+from regard.train.sm3 import SM3Optimizer
 from regard.train.stages import Stages
 
 _FUSED_ON = {"cpu", "cuda", "mps", "xpu"}
@@ -170,16 +171,31 @@ class Adagrad(OptimiserConfig):
         return RowAdagrad(groups, self.lr, eps=self.eps)
 
 
+class SM3(OptimiserConfig):
+    """Adagrad with one number for each row and each column (Anil et al. 2019; train/sm3.py)."""
+
+    name: Literal["sm3"] = "sm3"
+    momentum: _Fraction = 0.9
+    """β of the mean of updates, which is as large as the weights; 0 does not keep one."""
+    variant: Literal[1, 2] = 2
+    """SM3-I or SM3-II, which is the paper's choice."""
+
+    def create(self, groups: list[_Group], *, fused: bool) -> optim.Optimizer:
+        """`SM3Optimizer`, which has no fused form."""
+        return SM3Optimizer(groups, self.lr, momentum=self.momentum, variant=self.variant)
+
+
 OPTIMISERS: dict[str, type[OptimiserConfig]] = {
     "sgd": SGD,
     "adam": Adam,
     "adamw": AdamW,
     "adafactor": Adafactor,
     "adagrad": Adagrad,
+    "sm3": SM3,
 }
 """The optimisers by their names in recipes."""
 
-Optimiser = Annotated[SGD | Adam | AdamW | Adafactor | Adagrad, Field(discriminator="name")]
+Optimiser = Annotated[SGD | Adam | AdamW | Adafactor | Adagrad | SM3, Field(discriminator="name")]
 """Any optimiser, as a key of a recipe: `optimiser = { name = "adam", lr = 0.001 }`."""
 
 
@@ -232,6 +248,21 @@ def _check_sparse(config: OptimiserConfig, model: nn.Module) -> None:
             f"{type(model).__name__} has embeddings with sparse gradients; the optimisers that "
             f"support them are {able}, without weight_decay"
         )
+
+
+def state_bytes(optimiser: optim.Optimizer) -> int:
+    """The bytes of all tensors that an optimiser keeps, step counters left out.
+
+    >>> state_bytes(build_optimiser(SM3(lr=0.1, momentum=0.0), nn.Linear(100, 50)))
+    800
+    """
+    kept = (state.items() for state in optimiser.state.values())
+    return sum(
+        each.nbytes
+        for items in kept
+        for name, each in items
+        if name != "step" and isinstance(each, Tensor)
+    )
 
 
 @runtime_checkable

@@ -53,6 +53,7 @@ VARIETIES: dict[str, dict[str, object]] = {
     "momentum": {"optimiser": {"name": "sgd", "lr": 0.1, "momentum": 0.9}},
     "adamw": {"optimiser": {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}},
     "adafactor": {"optimiser": {"name": "adafactor"}},
+    "sm3": {"optimiser": {"name": "sm3", "lr": 0.1}},
     "accumulated": {"accumulate": 2},
     "ema": {"ema": 0.9},
     "best": {"weights": "best"},
